@@ -1,0 +1,16 @@
+//! The one link between node agent, launcher, CLI and VMM.
+//!
+//! A link is a Unix socket of type SOCK_SEQPACKET, so message borders are the kernel's work. A [`Message`] is
+//! JSON of at most [`MAX_MESSAGE`] bytes; descriptors travel beside it (SCM_RIGHTS), each under a [`Role`], never
+//! as a path. The first message a VM process receives is [`Message::Grant`]: whatever it may touch.
+//!
+//! What comes in is never trusted: sizes, counts and names are checked before anything is built from them, and
+//! descriptors of a refused message are closed.
+
+mod message;
+mod role;
+mod socket;
+
+pub use message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message, MessageError, VERSION};
+pub use role::{Role, RoleError};
+pub use socket::{Grant, Link, LinkError};

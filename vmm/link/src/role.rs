@@ -1,0 +1,136 @@
+//! Names under which descriptors travel.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+const MAX_SEGMENTS: usize = 3;
+const MAX_SEGMENT_LENGTH: usize = 63;
+
+/// What a descriptor is for: `kvm`, `uffd`, `tap/net1/0`, `disk/vda`.
+///
+/// One to three segments separated by `/`, each of lower-case letters, digits and inner `-`, as Kubernetes names
+/// networks and volumes. A role is a name, not a path: nothing ever opens it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Role(String);
+
+/// Why a text is not a role.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum RoleError {
+    /// Too many or too few segments.
+    #[error("role {0:?} has not one to {MAX_SEGMENTS} segments")]
+    Segments(String),
+    /// A segment that is no DNS label.
+    #[error(
+        "role {role:?}: segment {segment:?} is not a DNS label of at most {MAX_SEGMENT_LENGTH} characters"
+    )]
+    Label {
+        /// The whole text.
+        role: String,
+        /// The offending part of it.
+        segment: String,
+    },
+}
+
+impl Role {
+    /// An open /dev/kvm.
+    pub fn kvm() -> Self {
+        Self("kvm".into())
+    }
+
+    /// An open /dev/userfaultfd, on which the receiver makes its own userfaultfd.
+    pub fn userfaultfd() -> Self {
+        Self("uffd".into())
+    }
+
+    /// Queue `queue` of the TAP that serves `network`.
+    pub fn tap(network: &str, queue: u16) -> Result<Self, RoleError> {
+        format!("tap/{network}/{queue}").parse()
+    }
+
+    /// The role as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Role {
+    type Err = RoleError;
+
+    fn from_str(text: &str) -> Result<Self, RoleError> {
+        let segments: Vec<&str> = text.splitn(MAX_SEGMENTS + 2, '/').collect();
+        if segments.len() > MAX_SEGMENTS {
+            return Err(RoleError::Segments(shortened(text)));
+        }
+        match segments.iter().find(|segment| !is_label(segment)) {
+            Some(segment) => {
+                Err(RoleError::Label { role: shortened(text), segment: shortened(segment) })
+            }
+            None => Ok(Self(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for Role {
+    type Error = RoleError;
+
+    fn try_from(text: String) -> Result<Self, RoleError> {
+        text.parse()
+    }
+}
+
+impl From<Role> for String {
+    fn from(role: Role) -> Self {
+        role.0
+    }
+}
+
+fn is_label(segment: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (1..=MAX_SEGMENT_LENGTH).contains(&segment.len())
+        && segment.bytes().all(|byte| inner(byte) || byte == b'-')
+        && segment.bytes().next().is_some_and(inner)
+        && segment.bytes().next_back().is_some_and(inner)
+}
+
+/// An error must not carry 64 KiB of somebody else's text into a log.
+fn shortened(text: &str) -> String {
+    text.chars().take(2 * MAX_SEGMENT_LENGTH).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_descriptors_are_roles() {
+        for text in ["kvm", "uffd", "tap/net1/0", "disk/vda", "vhost/my-net/12"] {
+            assert_eq!(text.parse::<Role>().unwrap().as_str(), text);
+        }
+        assert_eq!(Role::tap("net1", 3).unwrap().as_str(), "tap/net1/3");
+    }
+
+    #[test]
+    fn paths_and_odd_text_are_no_roles() {
+        let long = "x".repeat(64);
+        for text in ["", "/dev/kvm", "tap/../0", "a/b/c/d", "tap//0", "Kvm", "-a", "a-", "ä", &long]
+        {
+            assert!(text.parse::<Role>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn error_text_stays_short() {
+        let error = "X".repeat(1 << 20).parse::<Role>().unwrap_err();
+        assert!(error.to_string().len() < 400);
+    }
+}
