@@ -1,1 +1,21 @@
-//! placeholder
+//! A virtual machine for microguests: as little as it takes to try one KVM feature after another.
+//!
+//! It is no model of Corten's own VMM and shares no code with it, so the two can disagree. Everything runs on the
+//! caller's thread: a [`MicroVm`] runs until its guest reports something, each wait has a deadline, and a guest that
+//! never reports fails its test instead of hanging it.
+
+pub mod boot;
+pub mod deadline;
+pub mod dirty_log;
+pub mod exits;
+pub mod host;
+mod ioctl;
+pub mod lab;
+pub mod memory;
+pub mod microvm;
+pub mod uffd;
+pub mod vcpu_state;
+
+pub use exits::{Access, Place};
+pub use memory::Ram;
+pub use microvm::{MicroVm, RunError, VmError};

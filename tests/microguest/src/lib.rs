@@ -1,1 +1,66 @@
-//! placeholder
+//! A freestanding guest for tests of anything that runs virtual machines on KVM.
+//!
+//! It boots by the PVH note and by the 64-bit entry with Linux boot parameters, carries out the commands on its
+//! command line and reports each result on one port; see [`protocol`]. It uses general registers only and few
+//! instructions, so it also runs where KVM emulates every instruction (about a million a second).
+//!
+//! The command line is a list of commands, each followed by its settings `name=number`, decimal or `0x` hexadecimal:
+//!
+//! | command | settings (default) | what the guest does |
+//! |---|---|---|
+//! | `hello` | | nothing: it says hello anyway |
+//! | `write` | `first`, `pages` (1), `step` (0x1000), `value` | writes `value` to one word each `step` bytes, `pages` times |
+//! | `fill` | `first`, `pages` (1), `step` (8), `seed` | fills pages with [`word_at`], one word each `step` bytes |
+//! | `check` | as `fill` | reads them back; counts wrong words |
+//! | `doorbell` | `port` or `address`, `size` (4), `value`, `count` (1) | writes to a port or to memory-mapped I/O |
+//! | `read` | `port` or `address`, `size` (4) | reads once |
+//! | `interrupts` | `vector` (0x41), `count` (1) | waits, halted, for interrupts and reports each |
+//! | `timer` | `vector` (0x42), `count` (1), `ticks` (1000000) | arms the local APIC's timer for each interrupt anew |
+//! | `count` | `first`, `every` (64) | counts for ever, checks its memory each time, reports each `every` steps |
+//! | `loop` | | loops for ever without an exit |
+//! | `undefined` | | executes `ud2` |
+//! | `fault` | `address` | reads a byte there |
+
+mod event;
+pub mod protocol;
+
+pub use event::{Entry, Event, ResultPort};
+
+/// The guest, an ELF file for [`protocol::IMAGE_START`] with a PVH note.
+pub const ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/microguest.elf"));
+
+/// The word that `fill` writes at `address`.
+pub const fn word_at(address: u64, seed: u64) -> u64 {
+    (address ^ seed).wrapping_mul(protocol::WORD_MULTIPLIER)
+}
+
+/// A running checksum after one more word.
+pub const fn checksum_with(checksum: u64, word: u64) -> u64 {
+    checksum.rotate_left(protocol::CHECKSUM_ROTATION) ^ word
+}
+
+/// The checksum that `count` has when its counter is `counter`.
+pub fn counter_checksum(counter: u64) -> u64 {
+    (1..=counter).fold(0, |checksum, number| checksum_with(checksum, word_at(number, 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_is_an_elf_with_a_pvh_note() {
+        assert_eq!(&ELF[..4], b"\x7fELF");
+        let note = [4_u32, 4, 18].map(u32::to_le_bytes).concat();
+        let found =
+            ELF.windows(16).any(|bytes| bytes[..12] == note[..] && &bytes[12..] == b"Xen\0");
+        assert!(found, "no note of type 18 by Xen");
+    }
+
+    #[test]
+    fn counter_checksum_takes_each_number() {
+        let two = checksum_with(checksum_with(0, word_at(1, 0)), word_at(2, 0));
+        assert_eq!(counter_checksum(2), two);
+        assert_eq!(counter_checksum(0), 0);
+    }
+}

@@ -1,0 +1,15 @@
+/* The local APIC, by its memory-mapped registers (Intel SDM volume 3, chapter 11). */
+#ifndef APIC_H
+#define APIC_H
+
+#include "types.h"
+
+#define SPURIOUS_VECTOR 0xff
+
+void apic_enable(void);
+void apic_end_of_interrupt(void);
+
+/* One interrupt on `vector` after `ticks` of the APIC's clock. */
+void apic_timer_start(u8 vector, u32 ticks);
+
+#endif

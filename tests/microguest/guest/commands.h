@@ -1,0 +1,17 @@
+/* Each command gets the command line from its own name on. */
+#ifndef COMMANDS_H
+#define COMMANDS_H
+
+void command_write(const char *command);
+void command_fill(const char *command);
+void command_check(const char *command);
+void command_count(const char *command);
+void command_doorbell(const char *command);
+void command_read(const char *command);
+void command_interrupts(const char *command);
+void command_timer(const char *command);
+void command_loop(const char *command);
+void command_undefined(const char *command);
+void command_fault(const char *command);
+
+#endif

@@ -1,0 +1,100 @@
+/* From the entry to the last command. */
+
+#include "commands.h"
+#include "report.h"
+#include "settings.h"
+#include "traps.h"
+
+/* Xen's struct hvm_start_info. */
+#define START_INFO_MAGIC 0x336ec578
+#define START_INFO_COMMAND_LINE 24
+
+/* Linux' struct boot_params (Documentation/arch/x86/zero-page.rst). */
+#define BOOT_PARAMS_HEADER_MAGIC 0x202
+#define HEADER_MAGIC 0x53726448 /* "HdrS" */
+#define BOOT_PARAMS_COMMAND_LINE 0x228
+
+static const struct {
+	const char *name;
+	void (*run)(const char *command);
+} commands[] = {
+	{"write", command_write},
+	{"fill", command_fill},
+	{"check", command_check},
+	{"count", command_count},
+	{"doorbell", command_doorbell},
+	{"read", command_read},
+	{"interrupts", command_interrupts},
+	{"timer", command_timer},
+	{"loop", command_loop},
+	{"undefined", command_undefined},
+	{"fault", command_fault},
+};
+
+void guest_start(const u8 *information, u32 entry);
+
+static u32 word(const u8 *information, u64 offset)
+{
+	return *(const u32 *)(information + offset);
+}
+
+static void expect(u32 found, u32 magic)
+{
+	if (found == magic)
+		return;
+	report(EVENT_BAD_BOOT_INFORMATION, found);
+	halt();
+}
+
+static const char *command_line_of(const u8 *information, u32 entry)
+{
+	if (entry == ENTRY_PVH) {
+		expect(word(information, 0), START_INFO_MAGIC);
+		return *(const char *const *)(information + START_INFO_COMMAND_LINE);
+	}
+	expect(word(information, BOOT_PARAMS_HEADER_MAGIC), HEADER_MAGIC);
+	return (const char *)(u64)word(information, BOOT_PARAMS_COMMAND_LINE);
+}
+
+static int run(const char *command)
+{
+	if (is_word(command, "hello"))
+		return 1;
+	for (u64 i = 0; i < sizeof commands / sizeof *commands; i++) {
+		if (is_word(command, commands[i].name)) {
+			commands[i].run(command);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+static void guest_main(const char *command_line)
+{
+	u64 done = 0;
+	const char *command = next_command(command_line);
+
+	while (*command) {
+		if (!run(command)) {
+			report(EVENT_UNKNOWN_COMMAND, command - command_line);
+			halt();
+		}
+		done++;
+		command = next_command(after_word(command));
+	}
+	report(EVENT_DONE, done);
+	halt();
+}
+
+void guest_start(const u8 *information, u32 entry)
+{
+	const char *command_line;
+
+	catch_traps();
+	command_line = command_line_of(information, entry);
+	say(entry == ENTRY_PVH ? "microguest by PVH entry: " : "microguest by 64-bit entry: ");
+	say(command_line);
+	say("\n");
+	report(EVENT_HELLO, entry);
+	guest_main(command_line);
+}

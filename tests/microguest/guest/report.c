@@ -1,0 +1,23 @@
+#include "port.h"
+#include "report.h"
+
+void say(const char *text)
+{
+	for (; *text; text++)
+		out8(CONSOLE_PORT, *text);
+}
+
+void report(u32 event, u64 value)
+{
+	const u32 words[RESULT_SIZE / sizeof(u32)] = {event, value, value >> 32};
+	const u32 *next = words;
+	u64 count = sizeof words / sizeof *words;
+
+	asm volatile("rep outsl" : "+S"(next), "+c"(count) : "d"((u16)RESULT_PORT) : "memory");
+}
+
+void halt(void)
+{
+	for (;;)
+		asm volatile("cli; hlt");
+}

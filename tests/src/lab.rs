@@ -1,0 +1,68 @@
+//! Runs things in lab nodes.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// The environment variable with the lab's program.
+pub const LAB: &str = "CORTEN_LAB";
+
+/// How a command of the lab ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit status; 125 is the lab's own.
+    pub status: i32,
+    /// What came on standard output.
+    pub stdout: String,
+    /// What came on standard error.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// Standard output, if all went well.
+    pub fn success(self) -> Result<String> {
+        ensure!(
+            self.status == 0,
+            "status {}\n--- stdout\n{}--- stderr\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        Ok(self.stdout)
+    }
+}
+
+/// The lab's program, not yet started.
+pub fn command(arguments: &[&str]) -> Result<Command> {
+    let program = std::env::var_os(LAB)
+        .with_context(|| format!("{LAB} is not set: run this by `scripts/test vm`"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs `scripts/lab` with these arguments.
+pub fn lab(arguments: &[&str]) -> Result<Outcome> {
+    let output = command(arguments)?.output().context("cannot start the lab")?;
+    Ok(Outcome {
+        status: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// Runs a shell command in a fresh node that `options` describe.
+pub fn in_node(options: &[&str], script: &str) -> Result<Outcome> {
+    lab(&[&["run", "--quiet"], options, &["--", "bash", "-euc", script]].concat())
+}
+
+/// Runs those of this program's own tests whose names start with `filter` in a fresh node.
+pub fn own_tests_in_node(options: &[&str], filter: &str) -> Result<String> {
+    let program = std::env::current_exe()?.to_string_lossy().into_owned();
+    let test = [program.as_str(), filter, "--test-threads=2"];
+    let output = lab(&[&["run", "--quiet"], options, &["--"], &test].concat())?.success()?;
+    let passed = output.lines().rfind(|line| line.starts_with("test result: ok."));
+    let passed = passed.context("no test result in the output")?;
+    ensure!(!passed.contains(" 0 passed"), "no test ran: {passed}");
+    Ok(output)
+}

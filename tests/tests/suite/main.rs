@@ -1,0 +1,10 @@
+//! Tests that start virtual machines. One program, so that it can start itself elsewhere: in a node, in the cage.
+//!
+//! - [`micro`] runs anywhere with a /dev/kvm;
+//! - [`cage`] runs only inside the cage, where [`lab`] starts it;
+//! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
+
+mod cage;
+mod guests;
+mod lab;
+mod micro;
