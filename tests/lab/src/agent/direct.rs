@@ -1,0 +1,45 @@
+//! Direct mode: the machine itself is the node.
+//!
+//! Fresh mount, network, IPC, host-name and PID namespaces with their own /tmp and /proc; the rest of the file system
+//! is the machine's. The agent is the init of the PID namespace, so when it ends nothing of the node is left.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork};
+
+use super::boot::mount_at;
+use super::identity::bring_loopback_up;
+
+/// Makes the namespaces and runs `serve` as their first process; the caller waits for it.
+pub fn enter(serve: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
+    set_pdeathsig(Signal::SIGKILL)?;
+    let namespaces = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWPID;
+    unshare(namespaces).context("cannot make namespaces (is this root?)")?;
+    // SAFETY: the process has one thread, so the child may do whatever it likes.
+    match unsafe { fork() }.context("cannot fork")? {
+        ForkResult::Parent { child } => {
+            waitpid(child, None)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        ForkResult::Child => {
+            set_pdeathsig(Signal::SIGKILL)?;
+            let all = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+            mount(None::<&str>, "/", None::<&str>, all, None::<&str>)?;
+            mount_at("proc", "/proc", "proc", None)?;
+            mount_at("tmpfs", "/tmp", "tmpfs", Some("mode=1777"))?;
+            bring_loopback_up()?;
+            serve()?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Runs a recipe.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::{Assets, Recipe};
+use crate::lab::{Lab, Wanted};
+use crate::wire::{Kind, Start};
+use crate::{cache, packages};
+
+/// Stands before every recipe: progress goes to descriptor 9, all else to the log.
+pub(super) const PRELUDE: &str = r#"
+set -euo pipefail
+exec 9>&2 >"$LOG" 2>&1
+say() { echo "lab:   $*" >&9; }
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 SOURCE_DATE_EPOCH=1700000000 TZ=UTC
+umask 022
+set -x
+"#;
+
+/// An emulated update-grub takes half a minute on a quiet machine.
+const FINISH_LIMIT: Duration = Duration::from_secs(600);
+
+/// Makes `recipe`'s asset at `directory`, unless somebody else does so at the same time.
+pub(super) fn build(assets: &Assets, recipe: &Recipe, directory: &Path) -> Result<()> {
+    let mut inputs = Vec::new();
+    for (variable, name) in recipe.inputs {
+        inputs.push((format!("IN_{variable}"), assets.ensure(name)?));
+    }
+    let _lock = cache::lock(&cache::beside(directory, ".lock"))?;
+    if directory.exists() {
+        return Ok(());
+    }
+    if !nix::unistd::geteuid().is_root() {
+        bail!("images are built as root (Debian's package tools want it): run this as root");
+    }
+    assets.cache.require_space(recipe.mebibytes)?;
+    packages::ensure(recipe.packages)?;
+    packages::update()?;
+    let started = Instant::now();
+    eprintln!("lab: making {} ...", recipe.name);
+    let scratch = tempfile::Builder::new().prefix("making-").tempdir_in(assets.cache.assets())?;
+    let (out, files, work) =
+        (scratch.path().join("out"), scratch.path().join("files"), scratch.path().join("work"));
+    for path in [&out, &files, &work] {
+        fs::create_dir(path)?;
+    }
+    for (name, content) in recipe.files {
+        fs::write(files.join(name), content)?;
+    }
+    if recipe.agent {
+        fs::copy(&assets.agent, files.join("corten-lab-node"))?;
+    }
+    let log = cache::beside(directory, ".log");
+    let status = Command::new("bash")
+        .arg("-c")
+        .arg(format!("{PRELUDE}\n{}", recipe.script))
+        .current_dir(&work)
+        .env("OUT", &out)
+        .env("FILES", &files)
+        .env("LOG", &log)
+        .env("LAB", std::env::current_exe()?)
+        .envs(recipe.parameters.iter().copied())
+        .envs(inputs)
+        .stdin(Stdio::null())
+        .status()
+        .context("cannot run bash")?;
+    if !status.success() {
+        bail!("its recipe failed; the end of {} is:\n{}", log.display(), tail(&log));
+    }
+    if let Some(script) = recipe.in_node {
+        finish_in_node(script, &out)?;
+    }
+    File::open(&out)?.sync_all()?;
+    fs::rename(&out, directory).context("cannot put it in place")?;
+    eprintln!("lab: made {} in {:.0} s", recipe.name, started.elapsed().as_secs_f32());
+    Ok(())
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+/// Runs what needs a real block device as root in a node, with the asset's disk attached.
+fn finish_in_node(script: &str, out: &Path) -> Result<()> {
+    let wanted = Wanted {
+        nodes: 1,
+        isolated: true,
+        disk: vec![format!("{}:rw", out.join("disk.raw").display())],
+        ..Wanted::default()
+    };
+    let lab = Lab::start(&wanted, &format!("making-{}", std::process::id()))?;
+    let start = Start {
+        node: 1,
+        argv: ["bash", "-c", script, "bash", "/dev/sda"].map(Into::into).into(),
+        env: Vec::new(),
+        directory: "/root".into(),
+        time_limit: Some(FINISH_LIMIT),
+        terminal: None,
+        cage: None,
+    };
+    let channel = lab.nodes[0].mux.start(&start)?;
+    let mut said = Vec::new();
+    for frame in &channel.frames {
+        match frame.kind {
+            Kind::Stdout | Kind::Stderr => said.extend(frame.payload),
+            Kind::Exit if frame.payload == 0_i32.to_le_bytes() => return Ok(()),
+            _ => break,
+        }
+    }
+    bail!("its part in a node failed:\n{}", String::from_utf8_lossy(&said))
+}

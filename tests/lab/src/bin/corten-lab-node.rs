@@ -1,0 +1,40 @@
+//! First process of a lab node; see [`corten_lab::agent`].
+
+use std::ffi::OsString;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use corten_lab::{agent, cage};
+
+fn main() -> ExitCode {
+    let outcome = if std::process::id() == 1 { machine() } else { helper() };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("lab: {error:#}");
+        ExitCode::from(125)
+    })
+}
+
+/// Init of a VM node. It never returns: the kernel would panic without saying why.
+fn machine() -> Result<ExitCode> {
+    let outcome = agent::boot().and_then(|port| agent::serve(port, true));
+    let reason = outcome.map_or_else(|error| format!("{error:#}"), |()| "the agent ended".into());
+    agent::fail(&reason)
+}
+
+fn helper() -> Result<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next().as_deref().and_then(|word| word.to_str()) {
+        Some("direct") => direct(arguments.next()),
+        Some("cage") => cage::main(arguments),
+        _ => bail!("corten-lab-node is started by the lab only"),
+    }
+}
+
+fn direct(port: Option<OsString>) -> Result<ExitCode> {
+    let number = port.as_ref().and_then(|text| text.to_str()).and_then(|text| text.parse().ok());
+    let number = number.context("no descriptor is given")?;
+    // SAFETY: the lab passes one descriptor by number and this program uses it nowhere else.
+    let port = unsafe { OwnedFd::from_raw_fd(number) };
+    agent::enter_direct(|| agent::serve(port, false))
+}

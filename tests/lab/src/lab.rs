@@ -1,0 +1,289 @@
+//! A lab: one or more nodes, chosen and wired for one purpose.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nix::fcntl::Flock;
+
+use crate::assets::{Assets, Kernel};
+use crate::cache::{self, Cache};
+use crate::node::{Node, RunDirectory, Snapshot};
+use crate::probe;
+use crate::qemu::{Accelerator, Configuration, Files, SHARE_TAGS};
+use crate::switch;
+use crate::wire::Share;
+
+const DEFAULT_MEMORY: u32 = 4096;
+const NODE_CPUS: u8 = 2;
+
+/// What nodes are wanted.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Wanted {
+    /// How many nodes; they reach each other as 10.99.0.N, fd99::N and nodeN
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub nodes: u8,
+    /// CPU model in QEMU's words, e.g. EPYC,-rdrand
+    #[arg(long)]
+    pub cpu: Option<String>,
+    /// Memory of each node in MiB
+    #[arg(long, value_parser = clap::value_parser!(u32).range(512..=65536))]
+    pub memory: Option<u32>,
+    /// Debian kernel of the nodes
+    #[arg(long)]
+    pub kernel: Option<Kernel>,
+    /// Rate of each node's link in Mbit/s
+    #[arg(long)]
+    pub rate: Option<u32>,
+    /// Raw disk image for every node (/dev/sda, /dev/sdb, ...); FILE:rw lets them write to it
+    #[arg(long, value_name = "FILE[:rw]")]
+    pub disk: Vec<String>,
+    /// Further host directory, seen at its own path; DIR:rw lets nodes write to it
+    #[arg(long, value_name = "DIR[:rw]")]
+    pub share: Vec<String>,
+    /// Start from a node that `save` has saved, with what runs in it
+    #[arg(long, value_name = "NAME")]
+    pub from: Option<String>,
+    /// A node VM even where the machine's own KVM would do
+    #[arg(long)]
+    pub isolated: bool,
+}
+
+impl Wanted {
+    fn needs_vm(&self) -> bool {
+        self.isolated
+            || self.nodes > 1
+            || self.cpu.is_some()
+            || self.memory.is_some()
+            || self.kernel.is_some()
+            || self.rate.is_some()
+            || self.from.is_some()
+            || !self.disk.is_empty()
+    }
+
+    fn configuration(&self, accelerator: Accelerator) -> Configuration {
+        Configuration {
+            accelerator,
+            kernel: self.kernel.unwrap_or(Kernel::V6_12),
+            cpu: self.cpu.clone(),
+            memory: self.memory.unwrap_or(DEFAULT_MEMORY),
+            cpus: NODE_CPUS,
+        }
+    }
+}
+
+/// Running nodes; they end when it is dropped, and when the process ends in whatever way.
+#[derive(Debug)]
+pub struct Lab {
+    /// The nodes, the first being number 1.
+    pub nodes: Vec<Node>,
+    /// What kind of nodes these are and why.
+    pub choice: String,
+    /// Files of this run.
+    pub directory: PathBuf,
+    kind: Option<(Files, Configuration)>,
+    assets: Assets,
+    _lock: Flock<File>,
+}
+
+impl Lab {
+    /// Starts the nodes under `name`, which no running lab has.
+    pub fn start(wanted: &Wanted, name: &str) -> Result<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            bail!("the lab makes namespaces, TAPs and node VMs: run it as root");
+        }
+        let cache = Cache::open()?;
+        let assets = Assets::new(cache.clone())?;
+        let (directory, lock) = claim(&cache, name)?;
+        let mut lab = Self {
+            nodes: Vec::new(),
+            choice: String::new(),
+            directory,
+            kind: None,
+            assets,
+            _lock: lock,
+        };
+        let shares = lab.shares(wanted)?;
+        match (probe::try_kvm(), wanted.needs_vm()) {
+            (Ok(()), false) => lab.start_direct()?,
+            (Ok(()), true) if nesting_works(&cache) => lab.start_nested(wanted, &shares)?,
+            (Ok(()), true) => {
+                lab.start_vms(wanted, Accelerator::Emulation, &shares)?;
+                lab.choice = "emulated node (this machine's KVM does not nest)".into();
+            }
+            (Err(reason), _) => {
+                lab.start_vms(wanted, Accelerator::Emulation, &shares)?;
+                lab.choice = format!("emulated node ({reason})");
+            }
+        }
+        Ok(lab)
+    }
+
+    /// Saves node 1 under `name` and ends the lab.
+    pub fn save(mut self, name: &str) -> Result<()> {
+        let (files, configuration) =
+            self.kind.take().context("only a VM node can be saved: start it with --isolated")?;
+        if self.nodes.len() != 1 {
+            bail!("only a lab of one node can be saved");
+        }
+        let cache = self.assets.cache().clone();
+        let node = self.nodes.remove(0);
+        node.save_as(name, &cache, &files, &configuration)
+    }
+
+    /// The assets its nodes can see.
+    pub fn assets(&self) -> &Assets {
+        &self.assets
+    }
+
+    fn start_direct(&mut self) -> Result<()> {
+        let node = Node::direct(self.assets.agent(), &RunDirectory::at(&self.directory))?;
+        node.set_up(&[])?;
+        self.nodes.push(node);
+        self.choice = "this machine itself (its KVM runs ordinary guests)".into();
+        Ok(())
+    }
+
+    fn start_nested(&mut self, wanted: &Wanted, shares: &[Share]) -> Result<()> {
+        match self.start_vms(wanted, Accelerator::Kvm, shares) {
+            Ok(()) => {
+                self.choice = "node VM on this machine's KVM".into();
+                Ok(())
+            }
+            Err(error) => {
+                eprintln!(
+                    "lab: a node on this machine's KVM is of no use ({error:#}); emulating one"
+                );
+                self.nodes.clear();
+                remember_no_nesting(self.assets.cache())?;
+                self.start_vms(wanted, Accelerator::Emulation, shares)?;
+                self.choice = "emulated node (this machine's KVM does not nest)".into();
+                Ok(())
+            }
+        }
+    }
+
+    fn start_vms(
+        &mut self,
+        wanted: &Wanted,
+        accelerator: Accelerator,
+        shares: &[Share],
+    ) -> Result<()> {
+        let configuration = wanted.configuration(accelerator);
+        let files = Files::ensure(&self.assets, configuration.kernel)?;
+        let cache = self.assets.cache();
+        let snapshot = match &wanted.from {
+            Some(name) => Snapshot::named(cache, name, &files, &configuration)?,
+            None => Snapshot::fresh(cache, &files, &configuration)?,
+        };
+        let ends: Vec<OwnedFd> = if wanted.nodes > 1 {
+            let rate = wanted.rate.map(|rate| u64::from(rate) * 1_000_000);
+            switch::connect(usize::from(wanted.nodes), rate)?
+        } else {
+            Vec::new()
+        };
+        for index in 1..=wanted.nodes {
+            let run = RunDirectory::at(&self.directory.join(format!("node{index}")));
+            let end = ends.get(usize::from(index) - 1);
+            let mut node =
+                Node::restore(&files, &configuration, &snapshot, &run, (index, end, shares))?;
+            for disk in &wanted.disk {
+                let (path, writable) = writable_suffix(disk);
+                node.add_disk(&std::path::absolute(path)?, writable)?;
+            }
+            self.nodes.push(node);
+        }
+        self.kind = Some((files, configuration));
+        for node in &self.nodes {
+            if let Some(reason) = node.set_up(shares)? {
+                bail!("in node {} {reason}", node.index);
+            }
+        }
+        Ok(())
+    }
+
+    /// The checkout, the build output, the cache and what was asked for, each at its own path.
+    fn shares(&self, wanted: &Wanted) -> Result<Vec<Share>> {
+        let checkout = match std::env::var_os("CORTEN_CHECKOUT") {
+            Some(checkout) => PathBuf::from(checkout),
+            None => std::env::current_dir()?,
+        };
+        let mut paths = vec![(checkout, false)];
+        // target/TRIPLE/PROFILE/corten-lab-node
+        paths.extend(
+            self.assets.agent().ancestors().nth(3).map(|target| (target.to_owned(), false)),
+        );
+        paths.push((self.assets.cache().root().to_owned(), false));
+        for share in &wanted.share {
+            let (path, writable) = writable_suffix(share);
+            paths.push((path.into(), writable));
+        }
+        let mut shares: Vec<Share> = Vec::new();
+        for (path, writable) in paths {
+            let path = fs::canonicalize(&path)
+                .with_context(|| format!("cannot share {}", path.display()))?;
+            if !path.is_dir() {
+                bail!("cannot share {}: it is not a directory", path.display());
+            }
+            let covered = |share: &Share| !writable && path.starts_with(&share.path);
+            if path != Path::new("/") && !shares.iter().any(covered) {
+                let tag = SHARE_TAGS.get(shares.len()).context("too many --share")?;
+                let path = path.to_string_lossy().into_owned();
+                shares.push(Share { tag: (*tag).into(), path, writable });
+            }
+        }
+        // A directory inside another is mounted after it, or the other would hide it.
+        shares.sort_by_key(|share| share.path.len());
+        for (share, tag) in shares.iter_mut().zip(SHARE_TAGS) {
+            share.tag = tag.into();
+        }
+        Ok(shares)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.nodes.clear();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Makes the run directory `name` ours, and clears away those whose lab was killed.
+fn claim(cache: &Cache, name: &str) -> Result<(PathBuf, Flock<File>)> {
+    let _all = cache::lock(&cache.runs().join(".lock"))?;
+    for entry in fs::read_dir(cache.runs())?.flatten() {
+        if entry.path().is_dir() && cache::try_lock(&entry.path().join("lock"))?.is_some() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let directory = cache.runs().join(name);
+    if directory.exists() {
+        bail!("a lab named {name:?} is running: end it with `down`, or choose another --name");
+    }
+    fs::create_dir(&directory)?;
+    let lock = cache::lock(&directory.join("lock"))?;
+    Ok((directory, lock))
+}
+
+fn writable_suffix(text: &str) -> (&str, bool) {
+    match text.strip_suffix(":rw") {
+        Some(path) => (path, true),
+        None => (text, false),
+    }
+}
+
+/// Tried once in the life of a machine: whether a node VM on its KVM has a KVM of its own.
+fn no_nesting_mark(cache: &Cache) -> Result<PathBuf> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(cache.root().join(format!("no-nesting-{}", boot.trim())))
+}
+
+fn nesting_works(cache: &Cache) -> bool {
+    no_nesting_mark(cache).is_ok_and(|mark| !mark.exists())
+}
+
+fn remember_no_nesting(cache: &Cache) -> Result<()> {
+    fs::write(no_nesting_mark(cache)?, "")?;
+    Ok(())
+}

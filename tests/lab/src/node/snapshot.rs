@@ -1,0 +1,142 @@
+//! Nodes are booted once, saved, and restored for each use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+use super::{Node, RunDirectory};
+use crate::assets::hex;
+use crate::cache::{self, Cache};
+use crate::qemu::{self, Configuration, Files, Memory, Wiring};
+
+/// A saved node: device state, and the memory in a file beside it or inside the state.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    directory: PathBuf,
+    memory_in_file: bool,
+}
+
+/// Saved states that no run has used for this long go when the next one is made.
+const KEEP: Duration = Duration::from_hours(72);
+
+impl Snapshot {
+    /// The snapshot of a freshly booted node; it is made where it is missing.
+    pub fn fresh(cache: &Cache, files: &Files, configuration: &Configuration) -> Result<Self> {
+        let key = fingerprint(files, configuration);
+        let directory = cache.snapshots().join(format!("fresh-{key}"));
+        let snapshot = Self { directory, memory_in_file: true };
+        if !snapshot.state().exists() {
+            let _lock = cache::lock(&cache::beside(&snapshot.directory, ".lock"))?;
+            if !snapshot.state().exists() {
+                drop_unused(cache);
+                snapshot.make(cache, files, configuration)?;
+            }
+        }
+        // Its age is that of its last use.
+        let _ =
+            fs::File::open(snapshot.state()).and_then(|file| file.set_modified(SystemTime::now()));
+        Ok(snapshot)
+    }
+
+    /// A node that was saved under `name`, with whatever ran in it.
+    pub fn named(
+        cache: &Cache,
+        name: &str,
+        files: &Files,
+        configuration: &Configuration,
+    ) -> Result<Self> {
+        let directory = named_directory(cache, name)?;
+        let saved = fs::read_to_string(directory.join("fingerprint"))
+            .with_context(|| format!("no node was saved as {name:?}"))?;
+        if saved != fingerprint(files, configuration) {
+            bail!(
+                "{name:?} was saved from another kind of node (image, kernel, CPU or memory): save it anew"
+            );
+        }
+        Ok(Self { directory, memory_in_file: false })
+    }
+
+    /// Where the device state lies.
+    pub fn state(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+
+    /// Whether the state is without the memory.
+    pub fn memory_in_file(&self) -> bool {
+        self.memory_in_file
+    }
+
+    /// What a QEMU that restores it maps.
+    pub fn memory(&self) -> Option<PathBuf> {
+        self.memory_in_file.then(|| self.directory.join("memory"))
+    }
+
+    fn make(&self, cache: &Cache, files: &Files, configuration: &Configuration) -> Result<()> {
+        cache.require_space(u64::from(configuration.memory) / 4 + 512)?;
+        eprintln!("lab: booting a node once, to save it ...");
+        let started = std::time::Instant::now();
+        let work = tempfile::Builder::new().prefix("making-").tempdir_in(cache.snapshots())?;
+        let memory = work.path().join("memory");
+        let run = RunDirectory::at(work.path());
+        let mut node = Node::boot(files, configuration, Memory::Shared(&memory), &run)?;
+        let ready = started.elapsed();
+        node.write_state(&work.path().join("state"), true)?;
+        drop(node);
+        let _ = fs::remove_dir_all(&self.directory);
+        fs::create_dir(&self.directory)?;
+        fs::rename(&memory, self.directory.join("memory"))?;
+        fs::rename(work.path().join("state"), self.state())?;
+        eprintln!("lab: node booted in {:.1} s and saved", ready.as_secs_f32());
+        Ok(())
+    }
+}
+
+/// Saves `node` as `name`, replacing what had that name.
+pub(super) fn save_as(
+    node: &mut Node,
+    name: &str,
+    cache: &Cache,
+    (files, configuration): (&Files, &Configuration),
+) -> Result<()> {
+    cache.require_space(u64::from(configuration.memory) + 512)?;
+    let directory = named_directory(cache, name)?;
+    let work = tempfile::Builder::new().prefix("making-").tempdir_in(cache.snapshots())?;
+    node.write_state(&work.path().join("state"), false)?;
+    fs::write(work.path().join("fingerprint"), fingerprint(files, configuration))?;
+    let _ = fs::remove_dir_all(&directory);
+    fs::rename(work.keep(), directory).context("cannot put the saved node in place")
+}
+
+fn named_directory(cache: &Cache, name: &str) -> Result<PathBuf> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) || name.starts_with('.') {
+        bail!("{name:?} cannot name a saved node: use letters, digits, '-', '_' and '.'");
+    }
+    Ok(cache.snapshots().join(format!("saved-{name}")))
+}
+
+/// Everything a saved state depends on: QEMU, its arguments, and the image files, whose paths hold content keys.
+fn fingerprint(files: &Files, configuration: &Configuration) -> String {
+    let nowhere = Path::new("/");
+    let shares = vec![(nowhere.to_owned(), false); qemu::SHARE_TAGS.len()];
+    let wiring = Wiring { qmp: 0, port: 0, network: None, console: nowhere, shares: &shares };
+    let (program, arguments) =
+        qemu::command_line(files, configuration, Memory::Private(nowhere), &wiring);
+    hex(&Sha256::digest(format!("{program:?} {arguments:?}"))[..8])
+}
+
+fn drop_unused(cache: &Cache) {
+    let Ok(entries) = fs::read_dir(cache.snapshots()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let used = fs::metadata(entry.path().join("state")).and_then(|state| state.modified());
+        let old = used.is_ok_and(|used| used.elapsed().is_ok_and(|age| age > KEEP));
+        // A QEMU that still uses it keeps the files alive.
+        if name.starts_with("fresh-") && old {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
