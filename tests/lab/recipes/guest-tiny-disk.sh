@@ -1,7 +1,7 @@
 # guest-tiny-disk: a disk that boots in seconds: what is in the initramfs as a root file system, with the kernel, the
 # initramfs and a grub.cfg in /boot. It runs the user-data of a NoCloud disk, then waits for the power button.
 #   IN_KERNEL, IN_INITRD  a kernel and the guest initramfs made for it
-#   FILES                 make-disk; tiny-grub.cfg: what update-grub of Debian 12 writes, with two blanks to fill in
+#   FILES                 make-disk; tiny-grub.cfg: boot entries, with two blanks to fill in
 #   OUT                   disk.raw: GPT, one ext4 partition
 # shellcheck shell=bash
 uuid=c0471e40-0000-4000-8000-000000000001

@@ -9,7 +9,7 @@ use corten_lab::assets::{self, Assets};
 use corten_lab::cache::Cache;
 use corten_lab::execute::{LAB_FAILED, execute, has_terminal, take_signals, terminal_size};
 use corten_lab::lab::{Lab, Wanted};
-use corten_lab::node::Mux;
+use corten_lab::node::{Mux, Snapshot};
 use corten_lab::wire::{CageRequest, Request, Start};
 use corten_lab::{background, oci, probe};
 
@@ -34,6 +34,12 @@ enum What {
     Exec(Exec),
     /// Save the node of a lab that is up, with what runs in it, for --from; the lab ends
     Save(Save),
+    /// Remove a saved node
+    Forget {
+        /// What it was saved as
+        #[arg(value_name = "NAME")]
+        saved: String,
+    },
     /// End a lab that is up
     Down(Name),
     /// Show which labs are up
@@ -144,15 +150,11 @@ fn act(what: What) -> Result<i32> {
         What::Save(save) => {
             background::request(&save.name.name, &Request::Save(save.saved)).map(|_| 0)
         }
+        What::Forget { saved } => Snapshot::forget(&Cache::open()?, &saved).map(|()| 0),
         What::Down(name) => background::request(&name.name, &Request::Down).map(|_| 0),
         What::Status => status(),
         What::Probe => {
-            match probe::try_kvm() {
-                Ok(()) => {
-                    println!("/dev/kvm runs ordinary guests: the node is this machine itself")
-                }
-                Err(reason) => println!("{reason}: nodes are emulated"),
-            }
+            println!("{}", describe_kvm());
             Ok(0)
         }
         What::Assets { names } => make_assets(names),
@@ -160,6 +162,13 @@ fn act(what: What) -> Result<i32> {
             println!("{}", oci::run(&arguments)?);
             Ok(0)
         }
+    }
+}
+
+fn describe_kvm() -> String {
+    match probe::try_kvm() {
+        Ok(()) => "/dev/kvm runs ordinary guests: the node is this machine itself".into(),
+        Err(reason) => format!("{reason}: nodes are emulated"),
     }
 }
 

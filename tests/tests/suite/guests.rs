@@ -1,1 +1,160 @@
 //! Guests that the lab brings, booted by a stock VMM on the node's KVM: proof that both are real.
+
+use anyhow::{Context, Result, ensure};
+use corten_tests::lab::{in_node, lab};
+
+/// A shell function that boots a guest on the node's KVM with Debian's QEMU and shows its console.
+const BOOT: &str = r#"
+boot() { # boot KERNEL INITRD COMMAND-LINE [further options of QEMU]
+    local kernel=$1 initrd=$2 line=$3
+    shift 3
+    timeout 240 qemu-system-x86_64 -M q35 -accel kvm -cpu host -m 512 -nodefaults -no-user-config -display none \
+        -no-reboot -serial stdio -kernel "$kernel" -initrd "$initrd" \
+        -append "console=ttyS0 quiet mitigations=off $line" "$@" </dev/null
+}
+"#;
+
+fn boot_script(script: &str) -> String {
+    format!("{BOOT}{script}")
+}
+
+#[test]
+fn stock_kernels_of_both_forms_reach_userspace() -> Result<()> {
+    let script = r#"
+        for kernel in "$CORTEN_ASSET_KERNEL_6_1_CLOUD" "$CORTEN_ASSET_KERNEL_6_12"; do
+            case $kernel in
+            *cloud*) initrd=$CORTEN_ASSET_GUEST_INITRD_6_1_CLOUD/initrd ;;
+            *) initrd=$CORTEN_ASSET_GUEST_INITRD_6_12/initrd ;;
+            esac
+            for form in vmlinux vmlinuz; do
+                echo "== $form $(cat "$kernel/version")"
+                boot "$kernel/$form" "$initrd" corten.end=poweroff
+            done
+        done"#;
+    let assets = [
+        "--asset=kernel-6.1-cloud",
+        "--asset=kernel-6.12",
+        "--asset=guest-initrd-6.1-cloud",
+        "--asset=guest-initrd-6.12",
+    ];
+    let output = in_node(&assets, &boot_script(script))?.success()?;
+    assert_eq!(output.matches("CORTEN-GUEST-UP").count(), 4, "{output}");
+    Ok(())
+}
+
+#[test]
+fn guest_runs_the_script_its_command_line_names() -> Result<()> {
+    let script = r#"
+        cd /tmp
+        mkdir scripts
+        echo 'echo "kernel $(uname -r), $(nproc) cpu"; exit 5' >scripts/look
+        find scripts | busybox cpio -o -H newc 2>/dev/null | cat "$CORTEN_ASSET_GUEST_INITRD_6_12/initrd" - >initrd
+        boot "$CORTEN_ASSET_KERNEL_6_12/vmlinux" initrd corten.script=look"#;
+    let assets = ["--asset=kernel-6.12", "--asset=guest-initrd-6.12"];
+    let output = in_node(&assets, &boot_script(script))?.success()?;
+    assert!(output.contains("kernel 6.12.") && output.contains(", 1 cpu"), "{output}");
+    assert!(output.contains("CORTEN-SCRIPT-EXIT 5"), "{output}");
+    Ok(())
+}
+
+#[test]
+fn tiny_disk_boots_by_its_own_boot_configuration() -> Result<()> {
+    let script = r#"
+        mount -o ro /dev/sda1 /mnt
+        linux=$(sed -n 's/^\s*linux\s*//p' /mnt/boot/grub/grub.cfg | head -n 1)
+        initrd=$(sed -n 's/^\s*initrd\s*//p' /mnt/boot/grub/grub.cfg | head -n 1)
+        cp "/mnt${linux%% *}" /tmp/kernel
+        cp "/mnt$initrd" /tmp/initrd
+        boot /tmp/kernel /tmp/initrd "${linux#* } corten.end=poweroff" \
+            -drive file="$CORTEN_ASSET_GUEST_TINY_QCOW2/disk.qcow2",format=qcow2,if=virtio,snapshot=on"#;
+    let disk = asset("guest-tiny-disk")?;
+    let options = ["--asset=guest-tiny-qcow2", "--disk", &format!("{disk}/disk.raw")];
+    let output = in_node(&options, &boot_script(script))?.success()?;
+    assert!(output.contains("CORTEN-GUEST-UP"), "{output}");
+    Ok(())
+}
+
+#[test]
+fn archives_are_oci_layouts_of_the_guests() -> Result<()> {
+    for (name, path) in [
+        ("container-disk-tiny", "disk/disk.qcow2"),
+        ("kernel-boot-6.12", "boot/vmlinux"),
+        ("kernel-boot-6.1-cloud", "boot/initrd"),
+    ] {
+        let script = format!(
+            "cd /tmp; tar -xf {}/image.tar; grep -q imageLayoutVersion oci-layout; \
+             for blob in blobs/sha256/*; do echo \"${{blob##*/}}  $blob\"; done | sha256sum --check --quiet; \
+             for blob in blobs/sha256/*; do tar -tvf $blob 2>/dev/null || true; done",
+            asset(name)?
+        );
+        let listing = in_node(&[], &script)?.success()?;
+        assert!(listing.contains(path), "{name}: {listing}");
+    }
+    Ok(())
+}
+
+#[test]
+fn node_is_saved_and_restored_with_a_guest_running_in_it() -> Result<()> {
+    let name = format!("--name=guest-{}", std::process::id());
+    let saved = format!("guest-{}", std::process::id());
+    // Nothing the guest uses may lie on the host's directories, which a saved node has left.
+    let start = r#"
+        cp "$CORTEN_ASSET_KERNEL_6_12/vmlinux" "$CORTEN_ASSET_GUEST_INITRD_6_12/initrd" /tmp
+        cd /tmp
+        boot vmlinux initrd corten.end=tick >/tmp/console 2>&1 &
+        until grep -q CORTEN-TICK /tmp/console; do kill -0 $! && sleep 0.2; done"#;
+    let assets = ["--asset=kernel-6.12", "--asset=guest-initrd-6.12"];
+    lab(&["up", &name, "--isolated"])?.success()?;
+    let start = boot_script(start);
+    let started = lab(&[&["exec", &name], &assets[..], &["--", "bash", "-euc", &start]].concat());
+    let result = started.and_then(|outcome| {
+        outcome.success()?;
+        lab(&["save", &name, &saved])?.success()
+    });
+    if result.is_err() {
+        let _ = lab(&["down", &name]);
+    }
+    result?;
+    for _ in 0..2 {
+        let script = "ticks() { grep -c CORTEN-TICK /tmp/console; }; before=$(ticks); \
+                      until [ $(ticks) -gt $((before + 2)) ]; do sleep 0.2; done; echo $before $(ticks)";
+        let output = in_node(&["--from", &saved], script)?.success()?;
+        let counts: Vec<u32> =
+            output.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        ensure!(counts[0] >= 1 && counts[1] > counts[0], "{output}");
+    }
+    lab(&["forget", &saved])?.success()?;
+    assert_eq!(lab(&["run", "--from", &saved, "--", "true"])?.status, 125);
+    Ok(())
+}
+
+/// Debian with systemd and cloud-init takes minutes to boot in a guest of an emulated node.
+#[test]
+fn long_debian_disk_boots_to_a_login_by_its_own_boot_configuration() -> Result<()> {
+    let script = r#"
+        mount -o ro /dev/sda1 /mnt
+        grep -q "^menuentry 'Debian GNU/Linux'" /mnt/boot/grub/grub.cfg
+        test -x /mnt/usr/bin/cloud-init && test -x /mnt/usr/sbin/qemu-ga
+        linux=$(sed -n 's/^\s*linux\s*//p' /mnt/boot/grub/grub.cfg | head -n 1)
+        initrd=$(sed -n 's/^\s*initrd\s*//p' /mnt/boot/grub/grub.cfg | head -n 1)
+        cp "/mnt${linux%%[[:space:]]*}" /tmp/kernel
+        cp "/mnt$initrd" /tmp/initrd
+        (timeout 900 qemu-system-x86_64 -M q35 -accel kvm -cpu host -m 1024 -nodefaults -no-user-config -display none \
+            -no-reboot -serial stdio -kernel /tmp/kernel -initrd /tmp/initrd -append "${linux#*[[:space:]]}" \
+            -drive file="$CORTEN_ASSET_GUEST_DEBIAN_QCOW2/disk.qcow2",format=qcow2,if=virtio,snapshot=on \
+            </dev/null >/tmp/console 2>&1 &)
+        until grep -q 'Cloud-init .* finished' /tmp/console && grep -q 'login:' /tmp/console; do sleep 1; done
+        cat /tmp/console"#;
+    let disk = asset("guest-debian-disk")?;
+    let disk = format!("{disk}/disk.raw");
+    let options = ["--asset=guest-debian-qcow2", "--disk", &disk, "--time-limit", "900"];
+    let output = in_node(&options, script)?.success()?;
+    assert!(output.contains("debian login:"), "{output}");
+    Ok(())
+}
+
+fn asset(name: &str) -> Result<String> {
+    let output = lab(&["assets", name])?.success()?;
+    let path = output.split_whitespace().nth(1).context("no path")?;
+    Ok(path.into())
+}

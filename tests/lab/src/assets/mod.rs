@@ -7,7 +7,9 @@
 mod build;
 mod table;
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -15,6 +17,11 @@ use sha2::{Digest, Sha256};
 use crate::cache::Cache;
 
 pub use table::{Kernel, names};
+
+/// Hexadecimal digits of a content key.
+const KEY_LENGTH: usize = 16;
+/// Makes of an asset that nothing has used for this long go when the next one is made.
+const KEEP: Duration = Duration::from_hours(72);
 
 /// How one asset is made.
 #[derive(Debug)]
@@ -60,18 +67,38 @@ impl Assets {
         if !directory.exists() {
             build::build(self, recipe, &directory)
                 .with_context(|| format!("cannot make {name}"))?;
+            self.drop_unused(recipe, &directory);
         }
+        // Its age is that of its last use.
+        let _ = File::open(&directory).and_then(|file| file.set_modified(SystemTime::now()));
         Ok(directory)
     }
 
     /// Path of the node agent's binary.
-    pub fn agent(&self) -> &std::path::Path {
+    pub fn agent(&self) -> &Path {
         &self.agent
     }
 
     /// The cache it lies in.
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// Removes older makes of an asset that no checkout has used for long.
+    fn drop_unused(&self, recipe: &Recipe, current: &Path) {
+        let Ok(entries) = fs::read_dir(self.cache.assets()) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let key = name.strip_prefix(recipe.name).and_then(|rest| rest.strip_prefix('-'));
+            let is_make = key.is_some_and(|key| {
+                key.len() == KEY_LENGTH && key.bytes().all(|byte| byte.is_ascii_hexdigit())
+            });
+            let used = entry.metadata().and_then(|metadata| metadata.modified());
+            let old = used.is_ok_and(|used| used.elapsed().is_ok_and(|age| age > KEEP));
+            if is_make && old && entry.path() != current {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     fn directory(&self, recipe: &Recipe) -> Result<PathBuf> {
@@ -99,13 +126,13 @@ impl Assets {
         }
         if recipe.agent {
             let agent = self.agent.display();
-            add(&std::fs::read(&self.agent).with_context(|| format!("{agent} is not built"))?);
+            add(&fs::read(&self.agent).with_context(|| format!("{agent} is not built"))?);
         }
         for (variable, name) in recipe.inputs {
             add(variable.as_bytes());
             add(self.key(table::find(name)?)?.as_bytes());
         }
-        Ok(hex(&hash.finalize()[..8]))
+        Ok(hex(&hash.finalize()[..KEY_LENGTH / 2]))
     }
 }
 

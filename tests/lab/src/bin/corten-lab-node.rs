@@ -1,7 +1,6 @@
 //! First process of a lab node; see [`corten_lab::agent`].
 
-use std::ffi::OsString;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -25,16 +24,17 @@ fn machine() -> Result<ExitCode> {
 fn helper() -> Result<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next().as_deref().and_then(|word| word.to_str()) {
-        Some("direct") => direct(arguments.next()),
+        Some("direct") => {
+            let number = arguments.next().and_then(|text| text.to_str()?.parse().ok());
+            direct(number.context("no descriptor is given")?)
+        }
         Some("cage") => cage::main(arguments),
         _ => bail!("corten-lab-node is started by the lab only"),
     }
 }
 
-fn direct(port: Option<OsString>) -> Result<ExitCode> {
-    let number = port.as_ref().and_then(|text| text.to_str()).and_then(|text| text.parse().ok());
-    let number = number.context("no descriptor is given")?;
+fn direct(port: RawFd) -> Result<ExitCode> {
     // SAFETY: the lab passes one descriptor by number and this program uses it nowhere else.
-    let port = unsafe { OwnedFd::from_raw_fd(number) };
+    let port = unsafe { OwnedFd::from_raw_fd(port) };
     agent::enter_direct(|| agent::serve(port, false))
 }

@@ -59,6 +59,12 @@ impl Snapshot {
         Ok(Self { directory, memory_in_file: false })
     }
 
+    /// Removes what was saved under `name`.
+    pub fn forget(cache: &Cache, name: &str) -> Result<()> {
+        fs::remove_dir_all(named_directory(cache, name)?)
+            .with_context(|| format!("no node was saved as {name:?}"))
+    }
+
     /// Where the device state lies.
     pub fn state(&self) -> PathBuf {
         self.directory.join("state")
