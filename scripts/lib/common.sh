@@ -39,7 +39,9 @@ need_packages() {
 	progress "installing ${missing[*]}"
 	local log
 	log=$(mktemp)
-	if ! { apt-get update -q && apt-get install -y -q --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 </dev/null; then
+	local patience=(-o DPkg::Lock::Timeout=300)
+	if ! { apt-get "${patience[@]}" update -q &&
+		apt-get "${patience[@]}" install -y -q --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 </dev/null; then
 		local why
 		why=$(grep -E '^(E|W): ' "$log" | tail -n 1)
 		rm -f "$log"

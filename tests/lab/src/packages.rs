@@ -1,9 +1,16 @@
 //! Debian packages on the machine.
+//!
+//! apt-get refuses to start while another one runs, be it another lab's or the machine's own: then it is tried again.
 
 use std::process::{Command, Output};
 use std::sync::Once;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+/// How long another apt-get may take.
+const LOCK_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Installs what is missing of `packages`.
 pub fn ensure(packages: &[&str]) -> Result<()> {
@@ -46,15 +53,28 @@ fn is_installed(package: &str) -> bool {
 
 fn run(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .output()
-        .with_context(|| format!("{name} is missing (the lab needs Debian or a relative of it)"))?;
-    // apt-get update calls an unreachable mirror a warning and succeeds.
-    if output.status.success() && !unreachable(&output) {
-        return Ok(());
+    command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let output = command.output().with_context(|| {
+            format!("{name} is missing (the lab needs Debian or a relative of it)")
+        })?;
+        // apt-get update calls an unreachable mirror a warning and succeeds.
+        if output.status.success() && !unreachable(&output) {
+            return Ok(());
+        }
+        if !is_locked(&output) || Instant::now() > deadline {
+            bail!("{name}: {}", last_complaint(&output));
+        }
+        sleep(Duration::from_millis(500));
     }
-    bail!("{name}: {}", last_complaint(&output))
+}
+
+fn is_locked(output: &Output) -> bool {
+    let text = String::from_utf8_lossy(&output.stderr);
+    ["Could not get lock", "Unable to lock", "Unable to acquire"]
+        .iter()
+        .any(|words| text.contains(words))
 }
 
 /// Something could not be fetched, and nothing was.

@@ -36,6 +36,8 @@ pub(crate) struct Recipe {
     inputs: &'static [(&'static str, &'static str)],
     /// Debian packages the program needs on the machine.
     packages: &'static [&'static str],
+    /// Whether it fetches more of them itself, by apt's lists.
+    fetches: bool,
     /// Files of the source tree it finds in `$FILES`.
     files: &'static [(&'static str, &'static [u8])],
     /// Whether it also finds the agent's binary there.

@@ -31,6 +31,7 @@ const DEFAULTS: Recipe = Recipe {
     parameters: &[],
     inputs: &[],
     packages: &[],
+    fetches: false,
     files: &[],
     agent: false,
     in_node: None,
@@ -40,6 +41,7 @@ const DEFAULTS: Recipe = Recipe {
 const KERNEL: Recipe = Recipe {
     script: include_str!("../../recipes/kernel.sh"),
     packages: &["kmod", "xz-utils", "zstd", "lz4"],
+    fetches: true,
     ..DEFAULTS
 };
 
@@ -91,6 +93,7 @@ static TABLE: &[Recipe] = &[
         name: "qemu",
         script: include_str!("../../recipes/qemu.sh"),
         packages: crate::qemu::PACKAGES,
+        fetches: true,
         ..DEFAULTS
     },
     Recipe { name: "kernel-6.12", parameters: &[("PACKAGE", "linux-image-6.12-amd64")], ..KERNEL },
@@ -107,6 +110,7 @@ static TABLE: &[Recipe] = &[
         script: include_str!("../../recipes/node-root.sh"),
         inputs: &[("KERNEL_6_12", "kernel-6.12"), ("KERNEL_6_1", "kernel-6.1")],
         packages: &["mmdebstrap", "e2fsprogs", "kmod"],
+        fetches: true,
         mebibytes: 6144,
         ..DEFAULTS
     },
@@ -128,6 +132,7 @@ static TABLE: &[Recipe] = &[
         name: "guest-debian-disk",
         script: include_str!("../../recipes/guest-debian-disk.sh"),
         packages: &["mmdebstrap", "e2fsprogs", "fdisk", "debian-archive-keyring"],
+        fetches: true,
         files: &[MAKE_DISK],
         in_node: Some(include_str!("../../guest/update-grub-in-node")),
         mebibytes: 3072,
