@@ -1,7 +1,7 @@
 //! The agent: first process of a node, which runs commands for the lab.
 //!
 //! One thread, one poll loop: the port to the lab, the pipes of each running command, SIGCHLD. In a VM node it is the
-//! init of the machine ([`boot`]); in direct mode the init of a PID namespace ([`direct`]). Either way every
+//! init of the machine ([`boot()`]); in direct mode the init of a PID namespace ([`enter_direct`]). Either way every
 //! process of the node ends with it.
 //!
 //! Nothing it is asked to do may end it: a failed request is answered, a failed command has an exit status.
