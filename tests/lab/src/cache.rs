@@ -2,11 +2,17 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::statvfs;
+use tempfile::TempDir;
+
+const SCRATCH: &str = "making-";
+/// Nothing takes longer to make.
+const LONGEST_MAKING: Duration = Duration::from_hours(6);
 
 /// The cache directory: `CORTEN_CACHE`, else `corten` in the user's cache directory.
 #[derive(Clone, Debug)]
@@ -65,6 +71,22 @@ impl Cache {
         }
         Ok(())
     }
+}
+
+/// A directory to make something in, which is removed with the returned value. What a killed maker left in `parent` goes
+/// first.
+pub fn scratch(parent: &Path) -> Result<TempDir> {
+    for entry in fs::read_dir(parent)?.flatten() {
+        let made = entry.metadata().and_then(|metadata| metadata.modified());
+        let old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LONGEST_MAKING));
+        if old && entry.file_name().to_string_lossy().starts_with(SCRATCH) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    tempfile::Builder::new()
+        .prefix(SCRATCH)
+        .tempdir_in(parent)
+        .with_context(|| format!("cannot make a directory in {}", parent.display()))
 }
 
 /// The path with `suffix` after it; names hold dots, so [`Path::with_extension`] would cut them.

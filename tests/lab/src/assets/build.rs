@@ -45,7 +45,7 @@ pub(super) fn build(assets: &Assets, recipe: &Recipe, directory: &Path) -> Resul
     }
     let started = Instant::now();
     eprintln!("lab: making {} ...", recipe.name);
-    let scratch = tempfile::Builder::new().prefix("making-").tempdir_in(assets.cache.assets())?;
+    let scratch = cache::scratch(&assets.cache.assets())?;
     let (out, files, work) =
         (scratch.path().join("out"), scratch.path().join("files"), scratch.path().join("work"));
     for path in [&out, &files, &work] {

@@ -84,7 +84,7 @@ impl Snapshot {
         cache.require_space(u64::from(configuration.memory) / 4 + 512)?;
         eprintln!("lab: booting a node once, to save it ...");
         let started = std::time::Instant::now();
-        let work = tempfile::Builder::new().prefix("making-").tempdir_in(cache.snapshots())?;
+        let work = cache::scratch(&cache.snapshots())?;
         let memory = work.path().join("memory");
         let run = RunDirectory::at(work.path());
         let mut node = Node::boot(files, configuration, Memory::Shared(&memory), &run)?;
@@ -109,7 +109,7 @@ pub(super) fn save_as(
 ) -> Result<()> {
     cache.require_space(u64::from(configuration.memory) + 512)?;
     let directory = named_directory(cache, name)?;
-    let work = tempfile::Builder::new().prefix("making-").tempdir_in(cache.snapshots())?;
+    let work = cache::scratch(&cache.snapshots())?;
     node.write_state(&work.path().join("state"), false)?;
     fs::write(work.path().join("fingerprint"), fingerprint(files, configuration))?;
     let _ = fs::remove_dir_all(&directory);
