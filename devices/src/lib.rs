@@ -1,4 +1,16 @@
 //! Devices of the machine: PCI, the virtio transport, one folder for each device, serial and other small ones.
 //!
-//! A device never sees KVM, a path or another device: guest memory, interrupts, doorbells and its backend's descriptor
-//! are handed to it. No device is here yet.
+//! A device never sees KVM, a path or another device. What it needs is handed to it: guest memory, interrupts,
+//! doorbells, the descriptor of its backend. What it does to the machine it says by an [`Effect`]. Its state goes into
+//! [`Records`] and comes out of them again, from its first version on.
+
+mod bus;
+mod interrupt;
+pub mod legacy;
+mod record;
+mod registers;
+
+pub use bus::{Bus, BusError, Range};
+pub use interrupt::Interrupt;
+pub use record::{Record, RecordError, RecordName, Records, State};
+pub use registers::{Effect, Registers, read_nothing};

@@ -1,4 +1,6 @@
 //! The VMM: a Blueprint says what the guest sees, Records what changes while it runs, descriptors what the host lends.
 //! Boot, restore and reset are one path: assemble a paused machine, load records, resume.
 //!
-//! ARCHITECTURE.md has the whole picture. No machine is here yet; `vmm/link`, over which it gets its descriptors, is.
+//! ARCHITECTURE.md has the whole picture.
+
+pub mod arch;

@@ -1,0 +1,1 @@
+//! Small devices at fixed ports.

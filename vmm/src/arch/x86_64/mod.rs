@@ -1,0 +1,3 @@
+//! The x86_64 machine.
+
+pub mod layout;
