@@ -54,9 +54,14 @@ struct Granted {
 
 /// KVM.
 pub fn kvm() -> Result<Kvm, HostError> {
-    let fd = device(&Role::kvm(), "/dev/kvm")?;
+    let fd = kvm_descriptor()?;
     // SAFETY: the descriptor is open, of the KVM device, and owned by nobody else after into_raw_fd.
     Ok(unsafe { Kvm::from_raw_fd(fd.into_raw_fd()) })
+}
+
+/// An open /dev/kvm.
+pub fn kvm_descriptor() -> Result<OwnedFd, HostError> {
+    device(&Role::kvm(), "/dev/kvm")
 }
 
 /// The device whose userfaultfds may also serve faults of the kernel, which KVM's are.

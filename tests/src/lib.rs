@@ -15,6 +15,7 @@ pub mod memory;
 pub mod microvm;
 pub mod uffd;
 pub mod vcpu_state;
+pub mod vmm;
 
 pub use exits::{Access, Place};
 pub use memory::Ram;

@@ -4,3 +4,6 @@
 //! ARCHITECTURE.md has the whole picture.
 
 pub mod arch;
+pub mod kvm;
+pub mod machine;
+pub mod ram;

@@ -13,5 +13,6 @@ void command_timer(const char *command);
 void command_loop(const char *command);
 void command_undefined(const char *command);
 void command_fault(const char *command);
+void command_shutdown(const char *command);
 
 #endif

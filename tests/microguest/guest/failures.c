@@ -1,4 +1,4 @@
-/* loop, undefined and fault: a guest that misbehaves in a known way. */
+/* loop, undefined, fault and shutdown: a guest that misbehaves in a known way. */
 
 #include "commands.h"
 #include "settings.h"
@@ -21,4 +21,16 @@ void command_fault(const char *command)
 {
 	/* The default is the first address that the page tables do not map. */
 	(void)*(volatile u8 *)setting(command, "address", 1ul << 32);
+}
+
+void command_shutdown(const char *command)
+{
+	/* Without a table of handlers an exception is a double fault, and that a triple fault. */
+	static const struct {
+		u16 limit;
+		u64 base;
+	} __attribute__((packed)) nowhere;
+
+	(void)command;
+	asm volatile("lidt %0; ud2" : : "m"(nowhere));
 }

@@ -29,6 +29,7 @@ static const struct {
 	{"loop", command_loop},
 	{"undefined", command_undefined},
 	{"fault", command_fault},
+	{"shutdown", command_shutdown},
 };
 
 void guest_start(const u8 *information, u32 entry);

@@ -20,6 +20,7 @@
 //! | `loop` | | loops for ever without an exit |
 //! | `undefined` | | executes `ud2` |
 //! | `fault` | `address` | reads a byte there |
+//! | `shutdown` | | ends in a triple fault |
 
 mod event;
 pub mod protocol;

@@ -1,7 +1,7 @@
 //! Guests that the lab brings, booted by a stock VMM on the node's KVM: proof that both are real.
 
 use anyhow::{Context, Result, ensure};
-use corten_tests::lab::{in_node, lab};
+use corten_tests::lab::{in_node, lab, own_tests_in_node};
 
 /// A shell function that boots a guest on the node's KVM with Debian's QEMU and shows its console.
 const BOOT: &str = r#"
@@ -40,6 +40,18 @@ fn stock_kernels_of_both_forms_reach_userspace() -> Result<()> {
     let output = in_node(&assets, &boot_script(script))?.success()?;
     assert_eq!(output.matches("CORTEN-GUEST-UP").count(), 4, "{output}");
     Ok(())
+}
+
+#[test]
+fn stock_kernels_boot_on_our_machine_in_the_cage() -> Result<()> {
+    let assets = [
+        "--cage",
+        "--asset=kernel-6.1-cloud",
+        "--asset=kernel-6.12",
+        "--asset=guest-initrd-6.1-cloud",
+        "--asset=guest-initrd-6.12",
+    ];
+    own_tests_in_node(&assets, "linux::").map(drop)
 }
 
 #[test]

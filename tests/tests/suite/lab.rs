@@ -236,17 +236,19 @@ fn bad_requests_are_refused_in_one_line() -> Result<()> {
 }
 
 #[test]
-fn micro_tests_pass_in_a_node_of_each_kernel() -> Result<()> {
+fn micro_and_machine_tests_pass_in_a_node_of_each_kernel() -> Result<()> {
     for kernel in ["6.12", "6.1"] {
         own_tests_in_node(&["--kernel", kernel], "micro::")?;
+        own_tests_in_node(&["--kernel", kernel], "machine::")?;
     }
     Ok(())
 }
 
 #[test]
-fn micro_tests_pass_in_both_cages() -> Result<()> {
+fn micro_and_machine_tests_pass_in_both_cages() -> Result<()> {
     for cage in ["--cage", "--cage=default"] {
         own_tests_in_node(&[cage], "micro::")?;
+        own_tests_in_node(&[cage], "machine::")?;
     }
     Ok(())
 }

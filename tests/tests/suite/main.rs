@@ -1,10 +1,13 @@
 //! Tests that start virtual machines. One program, so that it can start itself elsewhere: in a node, in the cage.
 //!
 //! - [`micro`] runs anywhere with a /dev/kvm;
+//! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
 //! - [`cage`] runs only inside the cage, where [`lab`] starts it;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
 
 mod cage;
 mod guests;
 mod lab;
+mod linux;
+mod machine;
 mod micro;

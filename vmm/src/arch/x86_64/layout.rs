@@ -29,7 +29,7 @@ pub const GDT: GuestAddress = GuestAddress(0x500);
 pub const BOOT_INFORMATION: GuestAddress = GuestAddress(0x7000);
 /// PVH memory map and module list, behind start_info.
 pub const PVH_TABLES: GuestAddress = GuestAddress(0x7800);
-/// Page tables of the 64-bit entry: three pages from here on.
+/// Page tables of the 64-bit entry: six pages from here on.
 pub const PAGE_TABLES: GuestAddress = GuestAddress(0x9000);
 /// Kernel command line.
 pub const COMMAND_LINE: GuestAddress = GuestAddress(0x2_0000);

@@ -1,3 +1,9 @@
 //! The x86_64 machine.
 
+pub mod acpi;
+pub mod boot;
+pub mod cpuid;
 pub mod layout;
+pub mod smbios;
+pub mod topology;
+pub mod vcpu_state;

@@ -1,0 +1,210 @@
+//! One virtual machine in the kernel: memory slots, interrupt routes, doorbells.
+
+use std::num::NonZeroUsize;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Mutex;
+
+use corten_devices::Interrupt;
+use kvm_bindings::{
+    KVM_CLOCK_REALTIME, KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC,
+    KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES, KvmIrqRouting,
+    kvm_clock_data, kvm_cpuid_entry2, kvm_irq_routing_entry, kvm_irq_routing_irqchip,
+    kvm_irq_routing_msi, kvm_irqchip, kvm_userspace_memory_region,
+};
+use kvm_ioctls::{Cap, Kvm, VmFd};
+use vm_memory::GuestAddress;
+
+use super::{KvmError, Vcpu, cannot};
+use crate::ram::Ram;
+
+/// What the machine cannot do without.
+const REQUIRED: [(Cap, &str); 9] = [
+    (Cap::Irqchip, "an interrupt controller in the kernel"),
+    (Cap::Irqfd, "interrupts by eventfd"),
+    (Cap::Ioeventfd, "doorbells by eventfd"),
+    (Cap::SignalMsi, "message-signalled interrupts"),
+    (Cap::UserMemory, "memory slots"),
+    (Cap::ImmediateExit, "immediate exits"),
+    (Cap::AdjustClock, "setting the guest's clock"),
+    (Cap::VcpuEvents, "saving a vCPU's events"),
+    (Cap::Xsave2, "the size of a vCPU's extended state (Linux 5.17)"),
+];
+
+/// A virtual machine without devices.
+#[derive(Debug)]
+pub struct Vm {
+    kvm: Kvm,
+    fd: VmFd,
+    routes: Mutex<Vec<kvm_irq_routing_entry>>,
+}
+
+/// A message-signalled interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Where it is written.
+    pub address: u64,
+    /// What is written.
+    pub data: u32,
+}
+
+/// Places KVM wants for itself.
+#[derive(Clone, Copy, Debug)]
+pub struct KvmPages {
+    /// One page for an identity map.
+    pub identity_map: GuestAddress,
+    /// Three pages for a TSS.
+    pub tss: GuestAddress,
+}
+
+impl Vm {
+    /// A new VM from an open /dev/kvm, with interrupt controllers whose lines are routed one to one.
+    pub fn new(kvm: OwnedFd, pages: KvmPages, lines: u32) -> Result<Self, KvmError> {
+        // SAFETY: the descriptor is owned, and given up here; that it is KVM's shows the first call.
+        let kvm = unsafe { Kvm::from_raw_fd(kvm.into_raw_fd()) };
+        for (capability, what) in REQUIRED {
+            if !kvm.check_extension(capability) {
+                return Err(cannot(format!("do without {what}"))(kvm_ioctls::Error::new(
+                    libc::ENOSYS,
+                )));
+            }
+        }
+        let fd = kvm.create_vm().map_err(cannot("create a VM"))?;
+        fd.set_identity_map_address(pages.identity_map.0)
+            .map_err(cannot("place the identity map"))?;
+        let tss = usize::try_from(pages.tss.0).unwrap_or_default();
+        fd.set_tss_address(tss).map_err(cannot("place the TSS"))?;
+        fd.create_irq_chip().map_err(cannot("create interrupt controllers"))?;
+        let vm = Self { kvm, fd, routes: Mutex::new(line_routes(lines)) };
+        vm.commit_routes()?;
+        Ok(vm)
+    }
+
+    /// Lends the guest its memory. `ram` stays mapped for the life of the process.
+    pub fn set_memory(&self, ram: &Ram) -> Result<(), KvmError> {
+        for (number, (slot, address)) in (0..).zip(ram.mapped_slots()) {
+            let region = kvm_userspace_memory_region {
+                slot: number,
+                flags: 0,
+                guest_phys_addr: slot.start,
+                memory_size: slot.size,
+                userspace_addr: address,
+            };
+            // SAFETY: the range is one whole mapping, and mappings of guest memory are never undone.
+            unsafe { self.fd.set_user_memory_region(region) }
+                .map_err(cannot("take guest memory"))?;
+        }
+        Ok(())
+    }
+
+    /// Creates the vCPU with this APIC id.
+    pub fn create_vcpu(&self, apic_id: u32) -> Result<Vcpu, KvmError> {
+        let size = self.kvm.get_vcpu_mmap_size().map_err(cannot("size a vCPU's page"))?;
+        let no_page = || cannot("size a vCPU's page")(kvm_ioctls::Error::new(libc::EINVAL));
+        let size = NonZeroUsize::new(size).ok_or_else(no_page)?;
+        let fd = self.fd.create_vcpu(u64::from(apic_id));
+        Ok(Vcpu::new(fd.map_err(cannot(format!("create the vCPU with APIC id {apic_id}")))?, size))
+    }
+
+    /// The processor that this host can offer to guests.
+    pub fn supported_cpuid(&self) -> Result<Vec<kvm_cpuid_entry2>, KvmError> {
+        let cpuid = self.kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES);
+        Ok(cpuid.map_err(cannot("list CPUID leaves"))?.as_slice().to_vec())
+    }
+
+    /// Indices of the MSRs that make up a vCPU's state.
+    pub fn msr_indices(&self) -> Result<Vec<u32>, KvmError> {
+        let list = self.kvm.get_msr_index_list().map_err(cannot("list MSRs"))?;
+        Ok(list.as_slice().to_vec())
+    }
+
+    /// Bytes of a vCPU's extended state.
+    pub fn xsave_size(&self) -> usize {
+        usize::try_from(self.fd.check_extension_int(Cap::Xsave2)).unwrap_or(0)
+    }
+
+    /// Connects an interrupt with a line or with a message's route.
+    pub fn connect(&self, interrupt: &Interrupt, gsi: u32) -> Result<(), KvmError> {
+        self.fd
+            .register_irqfd(interrupt.eventfd(), gsi)
+            .map_err(cannot(format!("connect interrupt {gsi}")))
+    }
+
+    /// Undoes [`Vm::connect`].
+    pub fn disconnect(&self, interrupt: &Interrupt, gsi: u32) -> Result<(), KvmError> {
+        let outcome = self.fd.unregister_irqfd(interrupt.eventfd(), gsi);
+        outcome.map_err(cannot(format!("disconnect interrupt {gsi}")))
+    }
+
+    /// Routes messages, all in one call: each call waits until no vCPU uses the old routes.
+    pub fn route_messages(&self, messages: &[(u32, Message)]) -> Result<(), KvmError> {
+        let mut routes = self.routes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (gsi, message) in messages {
+            routes.retain(|route| route.type_ != KVM_IRQ_ROUTING_MSI || route.gsi != *gsi);
+            routes.push(message_route(*gsi, *message));
+        }
+        drop(routes);
+        self.commit_routes()
+    }
+
+    fn commit_routes(&self) -> Result<(), KvmError> {
+        let routes = self.routes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let too_many =
+            |_| cannot("route that many interrupts")(kvm_ioctls::Error::new(libc::E2BIG));
+        let routing = KvmIrqRouting::from_entries(&routes).map_err(too_many)?;
+        self.fd.set_gsi_routing(&routing).map_err(cannot("route interrupts"))
+    }
+
+    /// The state of one interrupt controller.
+    pub fn interrupt_controller(&self, chip: u32) -> Result<kvm_irqchip, KvmError> {
+        let mut state = kvm_irqchip { chip_id: chip, ..Default::default() };
+        self.fd.get_irqchip(&mut state).map_err(cannot("read an interrupt controller"))?;
+        Ok(state)
+    }
+
+    /// Sets the state of one interrupt controller.
+    pub fn set_interrupt_controller(&self, state: &kvm_irqchip) -> Result<(), KvmError> {
+        self.fd.set_irqchip(state).map_err(cannot("write an interrupt controller"))
+    }
+
+    /// The guest's clock with the host's at the same moment.
+    pub fn clock(&self) -> Result<kvm_clock_data, KvmError> {
+        self.fd.get_clock().map_err(cannot("read the clock"))
+    }
+
+    /// Sets the guest's clock: to what it was, or to what it would be had it never stopped.
+    pub fn set_clock(&self, saved: &kvm_clock_data, advance: bool) -> Result<(), KvmError> {
+        let mut clock = kvm_clock_data { clock: saved.clock, ..Default::default() };
+        if advance && saved.flags & KVM_CLOCK_REALTIME != 0 {
+            clock.flags = KVM_CLOCK_REALTIME;
+            clock.realtime = saved.realtime;
+        }
+        self.fd.set_clock(&clock).map_err(cannot("set the clock"))
+    }
+}
+
+/// The lines of the two old controllers and of the IOAPIC, as a PC has them.
+fn line_routes(lines: u32) -> Vec<kvm_irq_routing_entry> {
+    let chip = |gsi: u32, irqchip: u32, pin: u32| {
+        let mut route =
+            kvm_irq_routing_entry { gsi, type_: KVM_IRQ_ROUTING_IRQCHIP, ..Default::default() };
+        route.u.irqchip = kvm_irq_routing_irqchip { irqchip, pin };
+        route
+    };
+    let old = (0..16).map(|line| match line {
+        0..8 => chip(line, KVM_IRQCHIP_PIC_MASTER, line),
+        _ => chip(line, KVM_IRQCHIP_PIC_SLAVE, line - 8),
+    });
+    old.chain((0..lines).map(|line| chip(line, KVM_IRQCHIP_IOAPIC, line))).collect()
+}
+
+fn message_route(gsi: u32, message: Message) -> kvm_irq_routing_entry {
+    let mut route = kvm_irq_routing_entry { gsi, type_: KVM_IRQ_ROUTING_MSI, ..Default::default() };
+    let [a, b, c, d, e, f, g, h] = message.address.to_le_bytes();
+    route.u.msi = kvm_irq_routing_msi {
+        address_lo: u32::from_le_bytes([a, b, c, d]),
+        address_hi: u32::from_le_bytes([e, f, g, h]),
+        data: message.data,
+        ..Default::default()
+    };
+    route
+}

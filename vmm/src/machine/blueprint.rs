@@ -1,0 +1,218 @@
+//! The blueprint: everything a guest can see of its machine that does not change while it runs.
+//!
+//! Planned once by a pure function, stored with the machine's records, afterwards only applied again: on restore, on a
+//! move to another host, after a reset. Nothing in it is ever asked of the host anew.
+
+use corten_devices::Range;
+use kvm_bindings::kvm_cpuid_entry2;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use vm_memory::GuestAddress;
+
+use crate::arch::x86_64::acpi::{self, AcpiError, AcpiInput, Cpu};
+use crate::arch::x86_64::cpuid::{self, Identity};
+use crate::arch::x86_64::layout;
+use crate::arch::x86_64::topology::{Topology, TopologyError};
+use crate::ram::{self, RamError, Slot};
+
+/// Version of the guest's ABI that this build makes and runs.
+pub const MACHINE_VERSION: u16 = 1;
+
+const GIGABYTE: u64 = 1 << 30;
+
+/// What somebody wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineSpec {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processors.
+    pub topology: Topology,
+}
+
+/// What the host can offer.
+#[derive(Clone, Debug)]
+pub struct HostProcessor {
+    /// CPUID leaves that its KVM supports.
+    pub cpuid: Vec<kvm_cpuid_entry2>,
+    /// Rate of its time stamp counter.
+    pub tsc_khz: u32,
+}
+
+/// A machine as its guest sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Blueprint {
+    /// Version of the guest's ABI.
+    pub version: u16,
+    /// Memory.
+    pub slots: Vec<Slot>,
+    /// Processors, the first being the one that boots.
+    pub vcpus: Vec<VcpuBlueprint>,
+    /// Rate of their time stamp counters.
+    pub tsc_khz: u32,
+    /// What firmware would have left in memory.
+    pub firmware: Vec<Firmware>,
+    /// Where the ACPI tables start.
+    pub rsdp: u64,
+}
+
+/// One processor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VcpuBlueprint {
+    /// Its APIC id.
+    pub apic_id: u32,
+    /// Its CPUID leaves.
+    pub cpuid: Vec<CpuidLeaf>,
+}
+
+/// One CPUID leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuidLeaf {
+    function: u32,
+    index: u32,
+    flags: u32,
+    registers: [u32; 4],
+}
+
+/// Bytes at an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Firmware {
+    /// Guest address.
+    pub address: u64,
+    /// What is there when the guest starts.
+    pub bytes: Vec<u8>,
+}
+
+/// Why a machine cannot be planned.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// Its memory.
+    #[error("the memory cannot be laid out")]
+    Memory(#[from] RamError),
+    /// Its processors.
+    #[error("the processors cannot be arranged")]
+    Topology(#[from] TopologyError),
+    /// Its tables.
+    #[error("the machine cannot be described to its guest")]
+    Acpi(#[from] AcpiError),
+    /// More memory than the processor addresses.
+    #[error("{memory} bytes of memory end beyond the {bits} address bits of this host's processor")]
+    AddressBits {
+        /// Bytes of memory.
+        memory: u64,
+        /// Bits of a physical address.
+        bits: u32,
+    },
+}
+
+/// Plans a machine.
+pub fn plan(spec: &MachineSpec, host: &HostProcessor) -> Result<Blueprint, PlanError> {
+    let slots = ram::slots(spec.memory, layout::LOW_RAM_END, layout::HIGH_RAM)?;
+    let topology =
+        Topology::new(spec.topology.sockets, spec.topology.cores, spec.topology.threads)?;
+    let bits = cpuid::physical_address_bits(&host.cpuid);
+    let end = slots.iter().map(|slot| slot.start + slot.size).max().unwrap_or(0);
+    if bits < 64 && end > 1 << bits {
+        return Err(PlanError::AddressBits { memory: spec.memory, bits });
+    }
+    let vcpus: Vec<VcpuBlueprint> = topology
+        .apic_ids()
+        .map(|apic_id| {
+            let identity = Identity { apic_id, topology, tsc_khz: host.tsc_khz };
+            let leaves = cpuid::leaves(&host.cpuid, identity);
+            VcpuBlueprint { apic_id, cpuid: leaves.iter().map(CpuidLeaf::from).collect() }
+        })
+        .collect();
+    let cpus: Vec<Cpu> =
+        vcpus.iter().map(|vcpu| Cpu { apic_id: vcpu.apic_id, enabled: true }).collect();
+    let tables = acpi::build(&AcpiInput {
+        cpus: &cpus,
+        pci_window_64: pci_window_64(end, bits),
+        hotplug_slots: acpi::HOTPLUG_SLOTS,
+    })?;
+    let acpi = Firmware { address: layout::FIRMWARE.0, bytes: tables.bytes };
+    Ok(Blueprint {
+        version: MACHINE_VERSION,
+        slots,
+        vcpus,
+        tsc_khz: host.tsc_khz,
+        firmware: vec![acpi],
+        rsdp: tables.rsdp.0,
+    })
+}
+
+/// From the next whole gigabyte above RAM to where the processor's addresses end.
+fn pci_window_64(ram_end: u64, bits: u32) -> Option<Range> {
+    let start = ram_end.max(layout::HIGH_RAM.0).next_multiple_of(GIGABYTE);
+    let end = 1_u64.checked_shl(bits.min(46))?;
+    let size = end.checked_sub(start)?;
+    (size > 0).then(|| Range::new(start, size))
+}
+
+impl Blueprint {
+    /// Where the ACPI tables start.
+    pub fn rsdp(&self) -> GuestAddress {
+        GuestAddress(self.rsdp)
+    }
+}
+
+impl From<&kvm_cpuid_entry2> for CpuidLeaf {
+    fn from(leaf: &kvm_cpuid_entry2) -> Self {
+        let registers = [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx];
+        Self { function: leaf.function, index: leaf.index, flags: leaf.flags, registers }
+    }
+}
+
+impl From<&CpuidLeaf> for kvm_cpuid_entry2 {
+    fn from(leaf: &CpuidLeaf) -> Self {
+        let [eax, ebx, ecx, edx] = leaf.registers;
+        let CpuidLeaf { function, index, flags, .. } = *leaf;
+        Self { function, index, flags, eax, ebx, ecx, edx, ..Default::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> HostProcessor {
+        let leaf = |function, eax| kvm_cpuid_entry2 { function, eax, ..Default::default() };
+        let cpuid = vec![leaf(0, 1), leaf(1, 0), leaf(0x8000_0008, 40)];
+        HostProcessor { cpuid, tsc_khz: 2_000_000 }
+    }
+
+    fn spec(memory: u64) -> MachineSpec {
+        MachineSpec { memory, topology: Topology { sockets: 1, cores: 3, threads: 2 } }
+    }
+
+    #[test]
+    fn same_wish_gives_same_machine() {
+        let first = plan(&spec(1 << 30), &host()).unwrap();
+        assert_eq!(first, plan(&spec(1 << 30), &host()).unwrap());
+        assert_eq!(first.vcpus.len(), 6);
+        assert_eq!(first.vcpus[5].apic_id, 5);
+    }
+
+    #[test]
+    fn stored_blueprint_is_the_same_blueprint() {
+        let blueprint = plan(&spec(4 << 30), &host()).unwrap();
+        let text = serde_json::to_string(&blueprint).unwrap();
+        assert_eq!(serde_json::from_str::<Blueprint>(&text).unwrap(), blueprint);
+    }
+
+    #[test]
+    fn memory_beyond_the_processor_is_refused() {
+        let error = plan(&spec(2 << 40), &host()).unwrap_err();
+        assert!(matches!(error, PlanError::AddressBits { bits: 40, .. }), "{error}");
+    }
+
+    #[test]
+    fn window_for_bars_lies_above_memory() {
+        assert_eq!(pci_window_64(5 << 30, 40), Some(Range::new(5 << 30, (1 << 40) - (5 << 30))));
+        assert_eq!(pci_window_64(1 << 20, 36), Some(Range::new(4 << 30, (1 << 36) - (4 << 30))));
+        assert_eq!(pci_window_64(1 << 36, 36), None);
+    }
+}

@@ -1,0 +1,452 @@
+//! The machine: assembled from a blueprint and descriptors, it is paused until it is resumed.
+//!
+//! Boot, restore and reset are one path: [`Machine::assemble`], [`Machine::load`], [`Machine::resume`]. A boot's
+//! records are those of a machine that was just assembled, with the kernel's first instruction in place. The order of
+//! things stands in [`order`].
+
+mod blueprint;
+mod clock;
+pub mod order;
+mod platform;
+mod vcpus;
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use corten_devices::{BusError, Effect, RecordError, Records, Registers, State};
+use kvm_bindings::{
+    KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, kvm_cpuid_entry2,
+    kvm_irqchip, kvm_regs,
+};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
+
+use crate::arch::x86_64::boot::{self, BootError, BootSource};
+use crate::arch::x86_64::layout;
+use crate::arch::x86_64::vcpu_state::{StateShape, VcpuState, VcpuStateError, VcpuTime};
+use crate::kvm::{Kick, KvmError, KvmPages, Vm};
+use crate::ram::{Ram, RamError};
+
+pub use blueprint::{
+    Blueprint, CpuidLeaf, Firmware, HostProcessor, MACHINE_VERSION, MachineSpec, PlanError,
+    VcpuBlueprint, plan,
+};
+use clock::ClockState;
+pub use platform::{Platform, PlatformError};
+use vcpus::VcpuThread;
+pub use vcpus::{Buses, EndCause, ExitCounters, VcpuError};
+
+const CONTROLLERS: [u32; 3] = [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_IRQCHIP_IOAPIC];
+
+/// What reaches the owner of a machine.
+#[derive(Debug)]
+pub enum Input {
+    /// From a vCPU.
+    Vcpu {
+        /// Which one.
+        index: usize,
+        /// What.
+        notice: Notice,
+    },
+}
+
+/// What a vCPU tells.
+#[derive(Debug)]
+pub enum Notice {
+    /// The guest wants something of the machine.
+    Effect(Effect),
+    /// The guest cannot go on.
+    Ended {
+        /// Why.
+        cause: EndCause,
+        /// Where it was.
+        registers: Option<Box<kvm_regs>>,
+    },
+}
+
+impl Notice {
+    /// Where the guest was, in words.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Effect(effect) => format!("{effect:?}"),
+            Self::Ended { cause, registers } => {
+                let place = registers.as_deref().map(vcpus::describe_registers);
+                format!("{cause:?}; {}", place.unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// What the host lends: descriptors and what else is no part of the guest's machine.
+pub struct Lent {
+    /// An open /dev/kvm.
+    pub kvm: OwnedFd,
+    /// Where the serial console goes. A write that cannot succeed at once must fail.
+    pub console: Box<dyn Write + Send>,
+    /// Where notices go.
+    pub owner: Sender<Input>,
+    /// Devices on ports that the machine knows nothing of.
+    pub extra_ports: Vec<(corten_devices::Range, Arc<dyn Registers>)>,
+}
+
+/// Why a machine cannot be made, saved or resumed.
+#[derive(Debug, Error)]
+pub enum MachineError {
+    /// A blueprint of another release.
+    #[error("the machine is of version {0}, this build runs version {MACHINE_VERSION}")]
+    Version(u16),
+    /// Guest memory.
+    #[error("cannot make guest memory")]
+    Ram(#[from] RamError),
+    /// KVM refused.
+    #[error(transparent)]
+    Kvm(#[from] KvmError),
+    /// A device.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+    /// Two devices at one place.
+    #[error("cannot put a device on the bus")]
+    Bus(#[from] BusError),
+    /// A vCPU's thread.
+    #[error(transparent)]
+    Vcpu(#[from] VcpuError),
+    /// A vCPU's state.
+    #[error("the state of vCPU {index} cannot be moved")]
+    VcpuState {
+        /// Which one.
+        index: usize,
+        /// Why.
+        #[source]
+        source: VcpuStateError,
+    },
+    /// Saved state.
+    #[error("the saved state does not fit this machine")]
+    Record(#[from] RecordError),
+    /// Tables do not fit into guest memory.
+    #[error("guest memory is too small for the tables that describe the machine")]
+    Firmware(#[source] GuestMemoryError),
+    /// Nothing to boot.
+    #[error("cannot boot")]
+    Boot(#[from] BootError),
+}
+
+/// State of the interrupt controllers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ControllerState {
+    controllers: Vec<kvm_irqchip>,
+}
+
+impl State for ControllerState {
+    const KIND: &'static str = "interrupt-controllers";
+    const VERSION: u16 = 1;
+}
+
+/// What a resume still has to write into a vCPU.
+enum Pending {
+    /// All of its MSRs and events: the vCPU was loaded.
+    State(Box<VcpuState>),
+    /// Its timer: the vCPU was stopped.
+    Time(VcpuTime),
+}
+
+/// A machine that exists in KVM. Its owner is the one thread that calls it.
+pub struct Machine {
+    // Threads go before the VM whose vCPUs they hold.
+    vcpus: Vec<VcpuThread>,
+    pending: Vec<Pending>,
+    stopped_at: Option<ClockState>,
+    running: bool,
+    vm: Vm,
+    shape: StateShape,
+    platform: Platform,
+    buses: Arc<Buses>,
+    counters: Arc<ExitCounters>,
+    blueprint: Blueprint,
+    ram: Ram,
+}
+
+impl Machine {
+    /// Makes the machine of `blueprint` over `ram`. It is stopped, and has nothing in it.
+    pub fn assemble(blueprint: Blueprint, ram: Ram, lent: Lent) -> Result<Self, MachineError> {
+        if blueprint.version != MACHINE_VERSION {
+            return Err(MachineError::Version(blueprint.version));
+        }
+        Kick::prepare().map_err(|source| VcpuError::Thread { index: 0, source })?;
+        let pages = KvmPages { identity_map: layout::KVM_IDENTITY_MAP, tss: layout::KVM_TSS };
+        let vm = Vm::new(lent.kvm, pages, layout::LINES)?;
+        vm.set_memory(&ram)?;
+        let platform = Platform::new(&vm, &ram, lent.console)?;
+        let mut buses = Buses::default();
+        platform.attach(&mut buses)?;
+        for (range, device) in lent.extra_ports {
+            buses.ports.insert(range, device)?;
+        }
+        let counters = Arc::new(ExitCounters::default());
+        let mut vcpus = Vec::new();
+        for (index, plan) in blueprint.vcpus.iter().enumerate() {
+            let vcpu = vm.create_vcpu(plan.apic_id)?;
+            let leaves: Vec<kvm_cpuid_entry2> = plan.cpuid.iter().map(Into::into).collect();
+            vcpu.set_cpuid(&leaves)?;
+            vcpus.push(VcpuThread::start(index, vcpu, lent.owner.clone(), Arc::clone(&counters))?);
+        }
+        // After CPUID: which MSRs there are may depend on it.
+        let shape = StateShape { msrs: vm.msr_indices()?, xsave_size: vm.xsave_size() };
+        let buses = Arc::new(buses);
+        Ok(Self {
+            vcpus,
+            pending: Vec::new(),
+            stopped_at: None,
+            running: false,
+            vm,
+            shape,
+            platform,
+            buses,
+            counters,
+            blueprint,
+            ram,
+        })
+    }
+
+    /// Puts a kernel into the machine that was just assembled, and gives the records of a machine about to start it.
+    pub fn first_records(&self, source: &mut BootSource) -> Result<Records, MachineError> {
+        let memory = self.ram.memory();
+        for firmware in &self.blueprint.firmware {
+            let address = GuestAddress(firmware.address);
+            memory.write_slice(&firmware.bytes, address).map_err(MachineError::Firmware)?;
+        }
+        let mut records = Records::default();
+        self.platform.save(&mut records)?;
+        records.put("", &self.controllers()?)?;
+        for (index, vcpu) in self.vcpus.iter().enumerate() {
+            let mut state = self.vcpu_state(index, vcpu)?;
+            if index == 0 {
+                let start = boot::load(memory, source, self.blueprint.rsdp(), *state.sregs())?;
+                state.start_at(&start);
+            }
+            records.put(&index.to_string(), &state)?;
+        }
+        records.put("", &self.clock_now()?)?;
+        Ok(records)
+    }
+
+    /// Loads records into a machine that was just assembled.
+    pub fn load(&mut self, mut records: Records) -> Result<(), MachineError> {
+        for step in order::LOAD {
+            match step.action {
+                order::Load::VcpuRegisters => self.load_vcpus(&mut records)?,
+                order::Load::InterruptControllers => {
+                    let state: ControllerState = records.take("")?;
+                    state
+                        .controllers
+                        .iter()
+                        .try_for_each(|chip| self.vm.set_interrupt_controller(chip))?;
+                }
+                order::Load::Devices => self.platform.load(&mut records)?,
+                order::Load::Clock => self.stopped_at = Some(records.take("")?),
+            }
+        }
+        Ok(records.finish()?)
+    }
+
+    fn load_vcpus(&mut self, records: &mut Records) -> Result<(), MachineError> {
+        self.pending.clear();
+        for (index, vcpu) in self.vcpus.iter().enumerate() {
+            let state: Box<VcpuState> = Box::new(records.take(&index.to_string())?);
+            let shape = self.shape.clone();
+            let (state, outcome) = vcpu.call(move |vcpu| {
+                let outcome = state.load_registers(vcpu, &shape);
+                (state, outcome)
+            })?;
+            outcome.map_err(|source| MachineError::VcpuState { index, source })?;
+            self.pending.push(Pending::State(state));
+        }
+        Ok(())
+    }
+
+    /// Lets the guest run. `advance`: its time goes on as if it had never stopped; otherwise from where it stopped.
+    pub fn resume(&mut self, advance: bool) -> Result<(), MachineError> {
+        for step in order::RESUME {
+            match step.action {
+                order::Resume::SetClock => {
+                    if let Some(saved) = &self.stopped_at {
+                        self.vm.set_clock(&saved.clock, advance)?;
+                    }
+                }
+                order::Resume::SetTscOffset => self.set_tsc_offsets()?,
+                order::Resume::LoadMsrsAndEvents => self.load_msrs_and_events()?,
+                // The devices of today have no queues.
+                order::Resume::StartDevices => {}
+                order::Resume::AnnounceStop => self.announce_stop()?,
+                order::Resume::RunVcpus => {
+                    self.running = true;
+                    self.vcpus.iter().try_for_each(|vcpu| vcpu.run(&self.buses))?;
+                }
+            }
+        }
+        self.stopped_at = None;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// One offset for all, that of the first vCPU: what the guest made of its counters itself is in their MSRs.
+    fn set_tsc_offsets(&self) -> Result<(), MachineError> {
+        let (Some(saved), Some(first)) = (&self.stopped_at, self.pending.first()) else {
+            return Ok(());
+        };
+        let old = match first {
+            Pending::State(state) => state.tsc_offset(),
+            Pending::Time(time) => time.tsc_offset,
+        };
+        let now = self.vm.clock()?;
+        let Some(offset) = old.and_then(|old| clock::offset_after(old, saved, &now)) else {
+            return Ok(());
+        };
+        for vcpu in &self.vcpus {
+            vcpu.call(move |vcpu| vcpu.set_tsc_offset(offset))??;
+        }
+        Ok(())
+    }
+
+    fn load_msrs_and_events(&mut self) -> Result<(), MachineError> {
+        for (index, (vcpu, pending)) in self.vcpus.iter().zip(self.pending.drain(..)).enumerate() {
+            let outcome = vcpu.call(move |vcpu| match pending {
+                Pending::State(state) => state.load_msrs_and_events(vcpu),
+                Pending::Time(time) => time.arm(vcpu),
+            })?;
+            outcome.map_err(|source| MachineError::VcpuState { index, source })?;
+        }
+        Ok(())
+    }
+
+    fn announce_stop(&self) -> Result<(), MachineError> {
+        for vcpu in &self.vcpus {
+            vcpu.call(|vcpu| vcpu.announce_stop())??;
+        }
+        Ok(())
+    }
+
+    /// Stops the guest. If a vCPU does not stop in time, all go on and the error says which.
+    pub fn stop(&mut self, limit: Duration) -> Result<(), MachineError> {
+        for step in order::STOP {
+            match step.action {
+                order::Stop::ParkVcpus => {
+                    if let Err(error) = self.park_vcpus(limit) {
+                        self.vcpus.iter().try_for_each(|vcpu| vcpu.run(&self.buses))?;
+                        return Err(error);
+                    }
+                    self.running = false;
+                }
+                order::Stop::ReadClock => {
+                    self.stopped_at = Some(self.clock_now()?);
+                    self.pending = self.read_times()?;
+                }
+                // The devices of today have no requests in flight.
+                order::Stop::DrainDevices => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn park_vcpus(&self, limit: Duration) -> Result<(), MachineError> {
+        let asked: Vec<_> =
+            self.vcpus.iter().map(VcpuThread::ask_to_park).collect::<Result<_, _>>()?;
+        for (vcpu, parked) in self.vcpus.iter().zip(&asked) {
+            vcpu.wait_parked(parked, limit)?;
+        }
+        Ok(())
+    }
+
+    fn read_times(&self) -> Result<Vec<Pending>, MachineError> {
+        let mut times = Vec::new();
+        for (index, vcpu) in self.vcpus.iter().enumerate() {
+            let time = vcpu.call(|vcpu| VcpuTime::read(vcpu))?;
+            let time = time.map_err(|source| MachineError::VcpuState { index, source })?;
+            times.push(Pending::Time(time));
+        }
+        Ok(times)
+    }
+
+    /// The records of the stopped machine.
+    pub fn save(&self) -> Result<Records, MachineError> {
+        let mut records = Records::default();
+        for step in order::SAVE {
+            match step.action {
+                order::Save::Devices => self.platform.save(&mut records)?,
+                order::Save::InterruptControllers => records.put("", &self.controllers()?)?,
+                order::Save::Vcpus => {
+                    for (index, vcpu) in self.vcpus.iter().enumerate() {
+                        records.put(&index.to_string(), &self.vcpu_state(index, vcpu)?)?;
+                    }
+                }
+                order::Save::Clock => {
+                    let clock = self.stopped_at.map_or_else(|| self.clock_now(), Ok)?;
+                    records.put("", &clock)?;
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    fn vcpu_state(&self, index: usize, vcpu: &VcpuThread) -> Result<VcpuState, MachineError> {
+        let shape = self.shape.clone();
+        let state = vcpu.call(move |vcpu| VcpuState::save(vcpu, &shape))?;
+        state.map_err(|source| MachineError::VcpuState { index, source })
+    }
+
+    fn controllers(&self) -> Result<ControllerState, MachineError> {
+        let controllers = CONTROLLERS
+            .iter()
+            .map(|chip| self.vm.interrupt_controller(*chip))
+            .collect::<Result<_, _>>()?;
+        Ok(ControllerState { controllers })
+    }
+
+    fn clock_now(&self) -> Result<ClockState, MachineError> {
+        Ok(ClockState { clock: self.vm.clock()?, tsc_khz: self.blueprint.tsc_khz })
+    }
+
+    /// Serial port, power button and the like.
+    pub fn platform(&self) -> &Platform {
+        &self.platform
+    }
+
+    /// What the guest sees.
+    pub fn blueprint(&self) -> &Blueprint {
+        &self.blueprint
+    }
+
+    /// Guest memory.
+    pub fn ram(&self) -> &Ram {
+        &self.ram
+    }
+
+    /// Exits so far.
+    pub fn counters(&self) -> &ExitCounters {
+        &self.counters
+    }
+
+    /// Whether vCPUs were told to run.
+    pub fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// Takes the machine down and gives its memory back.
+    pub fn into_ram(self) -> Ram {
+        let Self { ram, vcpus, .. } = self;
+        drop(vcpus);
+        ram
+    }
+}
+
+/// The host's processor as its KVM offers it.
+pub fn host_processor(kvm: OwnedFd) -> Result<HostProcessor, MachineError> {
+    let pages = KvmPages { identity_map: layout::KVM_IDENTITY_MAP, tss: layout::KVM_TSS };
+    let vm = Vm::new(kvm, pages, layout::LINES)?;
+    let tsc_khz = vm.create_vcpu(0)?.tsc_khz()?;
+    Ok(HostProcessor { cpuid: vm.supported_cpuid()?, tsc_khz })
+}
