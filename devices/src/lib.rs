@@ -7,8 +7,12 @@
 mod bus;
 mod interrupt;
 pub mod legacy;
+pub mod pci;
 mod record;
 mod registers;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod virtio;
 
 pub use bus::{Bus, BusError, Range};
 pub use interrupt::Interrupt;

@@ -7,11 +7,11 @@ use acpi_tables::aml::{
 };
 use acpi_tables::{Aml, AmlSink};
 use corten_devices::Range;
+use corten_devices::legacy::acpi_events::{GENERATION, PCI_HOTPLUG, POWER_BUTTON};
+use corten_devices::legacy::acpi_offsets::{EVENTS, SLEEP_TYPE_OFF};
 use vm_memory::Address;
 
-use super::ports::{
-    EVENT_GENERATION_ID, EVENT_PCI_HOTPLUG, EVENT_POWER_BUTTON, EVENTS, POWER_OFF_TYPE, layout_port,
-};
+use super::ports::layout_port;
 use super::{AcpiInput, Cpu, pci, table, to_bytes};
 use crate::arch::x86_64::layout;
 
@@ -39,7 +39,7 @@ pub(super) fn dsdt(input: &AcpiInput<'_>) -> Vec<u8> {
         &EventDevice,
     ]);
     let power_off =
-        Name::new("\\_S5_".into(), &Package::new(vec![&POWER_OFF_TYPE, &ZERO, &ZERO, &ZERO]));
+        Name::new("\\_S5_".into(), &Package::new(vec![&SLEEP_TYPE_OFF, &ZERO, &ZERO, &ZERO]));
     let mut body = to_bytes(&Scope::new("\\_SB_".into(), devices));
     power_off.to_aml_bytes(&mut body);
     table(*b"DSDT", REVISION, &body)
@@ -94,12 +94,13 @@ impl Aml for IfBits<'_> {
     }
 }
 
-/// The registers of [`super::ports`] by name; sleep and reset are in the FADT.
+/// The registers of [`corten_devices::legacy::acpi_offsets`] by name; sleep and reset are in the FADT.
 struct Registers;
 
 impl Aml for Registers {
     fn to_aml_bytes(&self, sink: &mut dyn AmlSink) {
         let size = u8::try_from(layout::ACPI.size).expect("few registers");
+        let bits_before_events = usize::try_from(EVENTS * 8).expect("few registers");
         OpRegion::new(
             "REGS".into(),
             OpRegionSpace::SystemIO,
@@ -114,7 +115,7 @@ impl Aml for Registers {
             FieldLockRule::NoLock,
             FieldUpdateRule::WriteAsZeroes,
             vec![
-                FieldEntry::Reserved(usize::from(EVENTS) * 8),
+                FieldEntry::Reserved(bits_before_events),
                 FieldEntry::Named(*b"EVTS", 32),
                 FieldEntry::Named(*b"ADDS", 32),
                 FieldEntry::Named(*b"REMS", 32),
@@ -250,9 +251,9 @@ impl Aml for EventDevice {
                         &ours,
                         vec![
                             &Store::new(&Local(0), &Path::new("\\_SB_.EVTS")),
-                            &IfBits { bits: EVENT_POWER_BUTTON, then: &pressed },
-                            &IfBits { bits: EVENT_PCI_HOTPLUG, then: &plugged },
-                            &IfBits { bits: EVENT_GENERATION_ID, then: &changed },
+                            &IfBits { bits: POWER_BUTTON, then: &pressed },
+                            &IfBits { bits: PCI_HOTPLUG, then: &plugged },
+                            &IfBits { bits: GENERATION, then: &changed },
                         ],
                     )],
                 ),

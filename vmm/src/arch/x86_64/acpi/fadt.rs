@@ -3,6 +3,7 @@
 use acpi_tables::Aml;
 use acpi_tables::fadt::{FADTBuilder, Flags, PmProfile};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
+use corten_devices::legacy::{RTC_CENTURY, acpi_offsets};
 use vm_memory::{Address, GuestAddress};
 
 use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID, ports};
@@ -16,8 +17,9 @@ const VGA_NOT_PRESENT: u16 = 1 << 2;
 /// Made for ACPI 6.4: the crate says 6.
 const MINOR_VERSION: u8 = 4;
 
-fn byte_register(register: u16) -> GAS {
-    GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, u64::from(ports::port(register)))
+fn byte_register(register: u64) -> GAS {
+    let port = u64::from(ports::register_port(register));
+    GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, port)
 }
 
 /// The table, with the DSDT at `dsdt`.
@@ -34,11 +36,12 @@ pub(super) fn fadt(dsdt: GuestAddress) -> Vec<u8> {
         .flag(Flags::SlpButton)
         .flag(Flags::FixRtc);
     table.fadt_minor_version = MINOR_VERSION;
+    table.century = RTC_CENTURY;
     table.iapc_boot_arch = VGA_NOT_PRESENT.into();
-    table.reset_reg = byte_register(ports::RESET);
-    table.reset_value = ports::RESET_VALUE;
-    table.sleep_control_reg = byte_register(ports::SLEEP_CONTROL);
-    table.sleep_status_reg = byte_register(ports::SLEEP_STATUS);
+    table.reset_reg = byte_register(acpi_offsets::RESET);
+    table.reset_value = acpi_offsets::RESET_VALUE;
+    table.sleep_control_reg = byte_register(acpi_offsets::SLEEP_CONTROL);
+    table.sleep_status_reg = byte_register(acpi_offsets::SLEEP_STATUS);
     table.hypervisor_vendor_identity = u64::from_le_bytes(*b"CORTEN\0\0").into();
 
     let mut bytes = Vec::new();
@@ -51,6 +54,7 @@ mod tests {
     use super::*;
 
     // Offsets of ACPI 6.4, table 5.9.
+    const CENTURY: usize = 108;
     const BOOT_FLAGS: usize = 109;
     const FLAGS: usize = 112;
     const RESET_REGISTER: usize = 116;
@@ -67,6 +71,7 @@ mod tests {
     fn boot_flags_deny_vga_and_keyboard_controller_and_keep_the_rtc() {
         let table = fadt(GuestAddress(0));
 
+        assert_eq!(table[CENTURY], 0x32);
         assert_eq!(table[BOOT_FLAGS..BOOT_FLAGS + 2], [0x04, 0x00]);
     }
 

@@ -22,7 +22,7 @@ const FIRST_LONG_ID: u32 = 255;
 
 /// The table. The position of a CPU is its `_UID` in the namespace.
 ///
-/// The flag for two 8259 is off: a hardware-reduced kernel does not touch them and no line of ours leads to one.
+/// The flag for two 8259 is off: KVM has them, but a hardware-reduced kernel neither sets them up nor masks them.
 pub(super) fn madt(cpus: &[Cpu]) -> Vec<u8> {
     let flags = 0u32;
     let mut body = address_32(layout::LOCAL_APIC).to_vec();

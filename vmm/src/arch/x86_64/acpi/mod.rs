@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The machine is hardware-reduced (ACPI 6.4, chapter 4.1): no fixed registers, no SCI. Events come by a generic event
-//! device that reads the registers of [`ports`]. Tables cannot be added to a running guest, so all that may ever
+//! device that reads the registers of [`corten_devices::legacy::Acpi`]. Tables cannot be added to a running guest, so all that may ever
 //! be plugged in is in them from the start.
 //!
 //! Bytes depend on the input alone: they are stored in the Blueprint and never made again for the same guest.
@@ -18,7 +18,7 @@ mod fadt;
 mod iasl;
 mod madt;
 mod pci;
-pub mod ports;
+mod ports;
 
 use acpi_tables::Aml;
 use acpi_tables::mcfg::MCFG;

@@ -17,7 +17,7 @@ use crate::arch::x86_64::layout;
 /// Capabilities of a PCI host bridge (PCI Firmware Specification 3.2, 4.5.1).
 const OSC_UUID: &str = "33db4d5b-1ff7-401c-9657-7441c03dd766";
 /// What the guest may take over: power management events, error reporting, the PCI Express capability, latency
-/// tolerance. Hotplug stays with ACPI, so that slots are told of by [`super::ports`] alone.
+/// tolerance. Hotplug stays with ACPI, so that our registers alone tell of slots.
 const OSC_GRANTED: u8 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
 const OSC_UNKNOWN_UUID: u8 = 1 << 2;
 const OSC_MASKED: u8 = 1 << 4;

@@ -1,0 +1,79 @@
+//! Fakes that tests of several modules use: interrupt routes, memory, rings, a driver, a device.
+
+mod driver;
+mod echo;
+mod ring;
+
+use std::sync::{Arc, Mutex};
+
+use vm_memory::{GuestAddress, GuestMemoryMmap};
+
+pub use self::driver::FakeDriver;
+pub use self::echo::{ECHO_FEATURE, ECHO_TYPE, Echo, EchoState, EchoTask};
+pub use self::ring::FakeRing;
+use crate::Interrupt;
+use crate::pci::{Message, VectorRoutes, lock};
+use crate::virtio::{GuestRam, Wiring};
+
+/// Where [`wiring`] puts the BAR.
+pub const FAKE_BAR: GuestAddress = GuestAddress(0xc000_0000);
+
+/// 64 KiB of guest memory at 0.
+pub fn guest_ram() -> GuestRam {
+    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]);
+    Arc::new(memory.expect("64 KiB can be mapped")).into()
+}
+
+/// What a function with that many queues is connected to, and both ends of it.
+pub fn wiring(slot: u8, queues: usize) -> (Wiring, Vec<Interrupt>, Arc<FakeRoutes>) {
+    let interrupt = |_| Interrupt::new().expect("an eventfd can be made");
+    let interrupts: Vec<Interrupt> = (0..=queues).map(interrupt).collect();
+    let routes = Arc::new(FakeRoutes::default());
+    let wiring = Wiring {
+        slot,
+        bar: FAKE_BAR,
+        ram: guest_ram(),
+        interrupts: interrupts.clone(),
+        routes: Arc::clone(&routes) as Arc<dyn VectorRoutes>,
+    };
+    (wiring, interrupts, routes)
+}
+
+/// Whether an interrupt was raised since the last call.
+pub fn was_raised(interrupt: &Interrupt) -> bool {
+    interrupt.eventfd().read().is_ok()
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+pub struct FakeRoutes(Mutex<Vec<(u16, Option<Message>)>>);
+
+impl FakeRoutes {
+    /// Everything it was told, in order.
+    pub fn updates(&self) -> Vec<(u16, Option<Message>)> {
+        lock(&self.0).clone()
+    }
+
+    /// The vectors that are connected now, by rising number.
+    pub fn connected(&self) -> Vec<(u16, Message)> {
+        let mut connected = std::collections::BTreeMap::new();
+        for (vector, message) in self.updates() {
+            match message {
+                Some(message) => connected.insert(vector, message),
+                None => connected.remove(&vector),
+            };
+        }
+        connected.into_iter().collect()
+    }
+
+    /// Forgets what it was told.
+    pub fn clear(&self) {
+        lock(&self.0).clear();
+    }
+}
+
+impl VectorRoutes for FakeRoutes {
+    fn update(&self, vector: u16, message: Option<Message>) {
+        lock(&self.0).push((vector, message));
+    }
+}
