@@ -37,17 +37,35 @@ need_packages() {
 	[ ${#missing[@]} = 0 ] && return
 	[ "$(id -u)" = 0 ] || fail "Debian packages are missing (${missing[*]}): run as root, or install them first"
 	progress "installing ${missing[*]}"
-	local log
+	local log why=''
 	log=$(mktemp)
-	local patience=(-o DPkg::Lock::Timeout=300)
-	if ! { apt-get "${patience[@]}" update -q &&
-		apt-get "${patience[@]}" install -y -q --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 </dev/null; then
-		local why
-		why=$(grep -E '^(E|W): ' "$log" | tail -n 1)
-		rm -f "$log"
-		fail "cannot install ${missing[*]} (${why:-apt-get failed}): check the network and apt's sources"
-	fi
+	apt_install "$log" "${missing[@]}" || why=$(apt_reason "$log")
 	rm -f "$log"
+	[ -z "$why" ] || fail "cannot install ${missing[*]} ($why)"
+}
+
+APT_PATIENCE=300
+
+# Waits for others who use apt. By itself it waits for dpkg's lock, but not for those of its lists and archives.
+apt_install() { # apt_install LOG PACKAGE...
+	local log=$1 started=$SECONDS
+	shift
+	until { apt_get update && apt_get install -y --no-install-recommends "$@"; } >"$log" 2>&1 </dev/null; do
+		grep -q '^E: Could not get lock' "$log" || return
+		[ $((SECONDS - started)) -lt $APT_PATIENCE ] || return
+		sleep 2
+	done
+}
+
+apt_get() { LC_ALL=C apt-get -q -o DPkg::Lock::Timeout=$APT_PATIENCE "$@"; }
+
+# One line from what apt-get said. That a source cannot be reached is a warning to it, and then packages are "not found".
+apt_reason() { # apt_reason LOG
+	grep -m 1 '^E: Could not get lock' "$1" && return
+	if ! grep -Eq '^(Hit|Get):' "$1"; then
+		grep -m 1 -E '^[EW]: .*(Failed to fetch|Could not resolve|Could not connect)' "$1" && return
+	fi
+	grep '^[EW]: ' "$1" | tail -n 1 | grep . || echo "apt-get failed"
 }
 
 need_cargo() {
@@ -55,7 +73,10 @@ need_cargo() {
 	need_packages gcc libc6-dev
 	(cd "$CORTEN_CHECKOUT" && cargo --version >/dev/null 2>&1) ||
 		fail "Rust $(rust_version) is missing: rustup toolchain install $(rust_version) --component clippy,rustfmt"
-	need_space 3072 "$CARGO_TARGET_DIR" CARGO_TARGET_DIR
+	local space=3072
+	# Most of it is there already.
+	[ -d "$BUILD" ] && space=512
+	need_space $space "$CARGO_TARGET_DIR" CARGO_TARGET_DIR
 }
 
 rust_version() { sed -n 's/^channel = "\(.*\)"/\1/p' "$CORTEN_CHECKOUT/rust-toolchain.toml"; }
@@ -69,16 +90,29 @@ build() {
 
 # A cargo-installed tool, kept in the cache: tool NAME VERSION [options of cargo install]; its directory is printed.
 tool() {
-	local name=$1 version=$2 root=$CORTEN_CACHE/tools/$1-$2
+	local name=$1 version=$2 tools=$CORTEN_CACHE/tools
+	local root=$tools/$name-$version
 	shift 2
 	if [ ! -x "$root/bin/$name" ]; then
-		progress "installing $name $version (once, some minutes)"
-		need_space 3072 "$CORTEN_CACHE"
-		# Outside the checkout, whose .cargo/config.toml is not meant for it.
-		(cd / && CARGO_TARGET_DIR=$CORTEN_CACHE/tools/build \
-			cargo install --quiet --locked --debug --root "$root" "$@" "$name@$version" >&2) ||
-			fail "cannot install $name $version: check the network"
-		rm -rf "$CORTEN_CACHE/tools/build"
+		need_space 3072 "$tools"
+		# One run installs; others wait and find it done.
+		exec 9>"$tools/lock"
+		flock --nonblock 9 || { progress "waiting for another run to install tools" && flock 9; }
+		[ -x "$root/bin/$name" ] || install_tool "$root" "$name@$version" "$@"
+		exec 9>&-
 	fi
 	echo "$root/bin"
+}
+
+install_tool() { # install_tool DIRECTORY NAME@VERSION [options of cargo install]
+	local root=$1 new=$1.new crate=$2
+	shift 2
+	progress "installing $crate (once, some minutes)"
+	rm -rf "$new"
+	# Outside the checkout, whose .cargo/config.toml is not meant for it.
+	(cd / && CARGO_TARGET_DIR=$CORTEN_CACHE/tools/build \
+		cargo install --quiet --locked --debug --root "$new" "$@" "$crate" >&2) ||
+		fail "cannot install $crate: check the network"
+	rm -rf "$CORTEN_CACHE/tools/build" "$root"
+	mv "$new" "$root"
 }

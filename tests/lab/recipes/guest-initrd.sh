@@ -9,7 +9,7 @@ needed=(
 	virtio_pci virtio_mmio virtio_blk virtio_scsi virtio_net virtio_rng virtio_balloon virtio_console virtio_mem
 	virtio_pmem virtio_input vmw_vsock_virtio_transport virtiofs
 	sd_mod sr_mod crc32c_generic ext4 isofs vfat nls_ascii nls_cp437 nls_utf8 overlay loop
-	button evdev pvpanic_pci ptp_kvm msr cpuid
+	button evdev pvpanic_pci pvpanic_mmio ptp_kvm msr cpuid
 )
 # The cloud flavour leaves these out.
 optional=(9p 9pnet_virtio i6300esb)

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 
 use crate::cache::Cache;
 use crate::lab::{Lab, Wanted};
@@ -37,9 +39,11 @@ pub fn up(arguments: &[String]) -> Result<()> {
     // Its own session: it stays when the shell goes.
     let detach = || {
         nix::unistd::setsid()?;
+        // Until it is up it is ours, and ends with us.
+        set_pdeathsig(Signal::SIGKILL)?;
         Ok(())
     };
-    // SAFETY: between fork and exec one system call is made, which is allowed there.
+    // SAFETY: between fork and exec only system calls are made, which is allowed there.
     unsafe { command.pre_exec(detach) };
     let mut child = command.spawn().context("cannot start the lab")?;
     let mut said = Vec::new();
@@ -73,6 +77,7 @@ pub fn serve(name: &str, wanted: &Wanted) -> Result<()> {
 
 /// Says that it is up, and stops keeping the caller's terminal and pipes open.
 fn detach_output() -> Result<()> {
+    set_pdeathsig(None)?;
     nix::unistd::write(std::io::stdout(), UP)?;
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     nix::unistd::dup2_stdout(&null)?;
@@ -93,11 +98,14 @@ fn answer(mut lab: Lab, requests: &Receiver<Asked>) -> Result<()> {
                 let _ = reply.send(done);
                 return linger();
             }
-            Request::Save(name) => {
-                done.error = lab.save(&name).err().map(|error| format!("{error:#}"));
-                let _ = reply.send(done);
-                return linger();
-            }
+            Request::Save(name) => match lab.save(&name) {
+                Ok(()) => {
+                    drop(lab);
+                    let _ = reply.send(done);
+                    return linger();
+                }
+                Err(error) => done.error = Some(format!("{error:#}")),
+            },
         }
         let _ = reply.send(done);
     }
@@ -113,8 +121,11 @@ fn linger() -> Result<()> {
 fn status(lab: &mut Lab) -> String {
     let mut text = format!("{}\n", lab.choice);
     for node in &mut lab.nodes {
-        let state = if node.is_running() { "running" } else { "ended" };
-        text += &format!("node{} {state}, process {}\n", node.index, node.process_id());
+        if node.is_running() {
+            text += &format!("node{} running, process {}\n", node.index, node.process_id());
+        } else {
+            text += &format!("{}\n", node.post_mortem());
+        }
     }
     text
 }

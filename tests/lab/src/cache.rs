@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
@@ -11,8 +10,6 @@ use nix::sys::statvfs::statvfs;
 use tempfile::TempDir;
 
 const SCRATCH: &str = "making-";
-/// Nothing takes longer to make.
-const LONGEST_MAKING: Duration = Duration::from_hours(6);
 
 /// The cache directory: `CORTEN_CACHE`, else `corten` in the user's cache directory.
 #[derive(Clone, Debug)]
@@ -73,20 +70,58 @@ impl Cache {
     }
 }
 
-/// A directory to make something in, which is removed with the returned value. What a killed maker left in `parent` goes
-/// first.
-pub fn scratch(parent: &Path) -> Result<TempDir> {
-    for entry in fs::read_dir(parent)?.flatten() {
-        let made = entry.metadata().and_then(|metadata| metadata.modified());
-        let old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LONGEST_MAKING));
-        if old && entry.file_name().to_string_lossy().starts_with(SCRATCH) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
+/// Fails unless `name` can name a file: it may come from a user.
+pub fn check_name(name: &str, of: &str) -> Result<()> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) || name.starts_with('.') {
+        bail!("{name:?} cannot name a {of}: use letters, digits, '-', '_' and '.'");
     }
-    tempfile::Builder::new()
-        .prefix(SCRATCH)
-        .tempdir_in(parent)
-        .with_context(|| format!("cannot make a directory in {}", parent.display()))
+    Ok(())
+}
+
+/// A directory to make something in. It is removed with this value, or by the next maker if this process is killed.
+#[derive(Debug)]
+pub struct Scratch {
+    directory: TempDir,
+    _lock: Flock<File>,
+}
+
+impl Scratch {
+    /// A new directory in `parent`. Those that killed makers left there go first.
+    pub fn new(parent: &Path) -> Result<Self> {
+        // Between its making and its locking a directory looks like one that was left.
+        let _all = lock(&parent.join(".scratch.lock"))?;
+        for entry in fs::read_dir(parent)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(SCRATCH)
+                && is_abandoned(&entry.path())?
+            {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let directory = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(parent);
+        let directory = directory
+            .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
+        let lock = lock(&directory.path().join("lock"))?;
+        Ok(Self { directory, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// Whether nobody holds the lock in `directory`, or nobody ever will: it is being removed.
+pub fn is_abandoned(directory: &Path) -> Result<bool> {
+    match File::options().write(true).open(directory.join("lock")) {
+        Ok(file) => match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(_) => Ok(true),
+            Err((_, Errno::EWOULDBLOCK)) => Ok(false),
+            Err((_, error)) => Err(error).context("cannot test a lock"),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).context("cannot test a lock"),
+    }
 }
 
 /// The path with `suffix` after it; names hold dots, so [`Path::with_extension`] would cut them.
@@ -102,15 +137,6 @@ pub fn lock(path: &Path) -> Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, error)| error)
         .with_context(|| format!("cannot lock {}", path.display()))
-}
-
-/// Takes the lock only if nobody holds it.
-pub fn try_lock(path: &Path) -> Result<Option<Flock<File>>> {
-    match Flock::lock(open_lock(path)?, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => Ok(Some(lock)),
-        Err((_, Errno::EWOULDBLOCK)) => Ok(None),
-        Err((_, error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
-    }
 }
 
 fn open_lock(path: &Path) -> Result<File> {

@@ -1,8 +1,8 @@
 //! Runs one command in nodes: output streams out, signals and input go in, the exit status comes back.
 
 use std::io::{IsTerminal, Read, Write};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
 use crate::node::{Channel, ChannelSender, Mux, Window};
-use crate::wire::{Kind, MAX_PAYLOAD, Start};
+use crate::wire::{Kind, PIECE, Start};
 
 /// Exit status for a failure of the lab itself, not of the command.
 pub const LAB_FAILED: i32 = 125;
@@ -21,24 +21,55 @@ mod terminal {
     nix::ioctl_read_bad!(window_size, nix::libc::TIOCGWINSZ, nix::pty::Winsize);
 }
 
+#[derive(Debug)]
 enum Event {
     /// The command in one node ended, or the node did.
     Ended(Option<i32>),
     Signal(Signal),
 }
 
-/// Blocks the signals that a lab deals with itself, before any thread starts.
-pub fn take_signals() -> Result<SigSet> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGWINCH] {
-        signals.add(signal);
+/// The signals that a lab deals with itself.
+#[derive(Debug)]
+pub struct Signals {
+    /// Who hears of them, once a command runs; before that they end the lab at once, and the kernel all it started.
+    listener: Arc<Mutex<Option<Sender<Event>>>>,
+}
+
+impl Signals {
+    /// Takes them over. To be called before any other thread is started.
+    pub fn watch() -> Result<Self> {
+        let mut signals = SigSet::empty();
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGWINCH] {
+            signals.add(signal);
+        }
+        signals.thread_block().context("cannot block signals")?;
+        let listener = Arc::new(Mutex::new(None::<Sender<Event>>));
+        let heard = Arc::clone(&listener);
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            while let Ok(signal) = signals.wait() {
+                let listener = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                match &*listener {
+                    Some(events) => drop(events.send(Event::Signal(signal))),
+                    None if signal == Signal::SIGWINCH => {}
+                    None => end_now(signal),
+                }
+            }
+        })?;
+        Ok(Self { listener })
     }
-    signals.thread_block().context("cannot block signals")?;
-    Ok(signals)
+
+    fn tell(&self, events: Option<Sender<Event>>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = events;
+    }
+}
+
+#[expect(clippy::exit, reason = "the main thread is busy starting nodes and cannot be called off")]
+fn end_now(signal: Signal) {
+    std::process::exit(128 + signal as i32);
 }
 
 /// Runs `start` in each of `nodes` at once; the first status that is not 0 is the result. None: a node was lost.
-pub fn execute(nodes: &[&Mux], start: &Start, signals: SigSet) -> Result<Option<i32>> {
+pub fn execute(nodes: &[&Mux], start: &Start, signals: &Signals) -> Result<Option<i32>> {
     let (events, received) = channel();
     let raw = start.terminal.map(|_| RawTerminal::enter()).transpose()?;
     let mut senders = Vec::new();
@@ -61,8 +92,9 @@ pub fn execute(nodes: &[&Mux], start: &Start, signals: SigSet) -> Result<Option<
             let _ = events.send(Event::Ended(status));
         })?;
     }
-    watch_signals(signals, events)?;
+    signals.tell(Some(events));
     let status = collect(&received, &senders, start.time_limit.map(|limit| limit + MARGIN));
+    signals.tell(None);
     drop(raw);
     Ok(status)
 }
@@ -167,23 +199,12 @@ impl Output {
 fn send_stdin(sender: ChannelSender, window: Arc<Window>) -> Result<()> {
     // Ends with the process: a read from a terminal cannot be called off.
     std::thread::Builder::new().name("input".into()).spawn(move || {
-        let mut bytes = vec![0; MAX_PAYLOAD];
+        let mut bytes = vec![0; PIECE];
         loop {
-            let room = window.available().min(MAX_PAYLOAD);
+            let room = window.available().min(PIECE);
             let length = std::io::stdin().lock().read(&mut bytes[..room]).unwrap_or(0);
             window.spend(length);
             if sender.send(Kind::Stdin, &bytes[..length]).is_err() || length == 0 {
-                return;
-            }
-        }
-    })?;
-    Ok(())
-}
-
-fn watch_signals(signals: SigSet, events: Sender<Event>) -> Result<()> {
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        while let Ok(signal) = signals.wait() {
-            if events.send(Event::Signal(signal)).is_err() {
                 return;
             }
         }

@@ -33,8 +33,8 @@ pub struct Wanted {
     /// Debian kernel of the nodes
     #[arg(long)]
     pub kernel: Option<Kernel>,
-    /// Rate of each node's link in Mbit/s
-    #[arg(long)]
+    /// Rate of each node's link in Mbit/s, both ways
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub rate: Option<u32>,
     /// Raw disk image for every node (/dev/sda, /dev/sdb, ...); FILE:rw lets them write to it
     #[arg(long, value_name = "FILE[:rw]")]
@@ -83,6 +83,7 @@ pub struct Lab {
     /// Files of this run.
     pub directory: PathBuf,
     kind: Option<(Files, Configuration)>,
+    shares: Vec<Share>,
     assets: Assets,
     _lock: Flock<File>,
 }
@@ -101,35 +102,37 @@ impl Lab {
             choice: String::new(),
             directory,
             kind: None,
+            shares: Vec::new(),
             assets,
             _lock: lock,
         };
+        if wanted.rate.is_some() && wanted.nodes < 2 {
+            bail!("--rate is that of the links between nodes: it needs --nodes 2 or more");
+        }
         let shares = lab.shares(wanted)?;
+        lab.shares.clone_from(&shares);
         match (probe::try_kvm(), wanted.needs_vm()) {
-            (Ok(()), false) => lab.start_direct()?,
+            (Ok(()), false) => lab.start_direct(&shares)?,
             (Ok(()), true) if nesting_works(&cache) => lab.start_nested(wanted, &shares)?,
             (Ok(()), true) => {
-                lab.start_vms(wanted, Accelerator::Emulation, &shares)?;
-                lab.choice = "emulated node (this machine's KVM does not nest)".into();
+                lab.start_emulated(wanted, &shares, "this machine's KVM does not nest")?;
             }
-            (Err(reason), _) => {
-                lab.start_vms(wanted, Accelerator::Emulation, &shares)?;
-                lab.choice = format!("emulated node ({reason})");
-            }
+            (Err(reason), _) => lab.start_emulated(wanted, &shares, &reason.to_string())?,
         }
         Ok(lab)
     }
 
-    /// Saves node 1 under `name` and ends the lab.
-    pub fn save(mut self, name: &str) -> Result<()> {
-        let (files, configuration) =
-            self.kind.take().context("only a VM node can be saved: start it with --isolated")?;
-        if self.nodes.len() != 1 {
-            bail!("only a lab of one node can be saved");
+    /// Saves node 1 under `name`. Afterwards the lab is of no more use; if it fails, all is as it was.
+    pub fn save(&mut self, name: &str) -> Result<()> {
+        let Some((files, configuration)) = &self.kind else {
+            bail!("only a VM node can be saved: start it with --isolated");
+        };
+        let [node] = &mut self.nodes[..] else { bail!("only a lab of one node can be saved") };
+        let outcome = node.save_as(name, self.assets.cache(), files, configuration);
+        if outcome.is_err() {
+            node.set_up(&self.shares)?;
         }
-        let cache = self.assets.cache().clone();
-        let node = self.nodes.remove(0);
-        node.save_as(name, &cache, &files, &configuration)
+        outcome
     }
 
     /// The assets its nodes can see.
@@ -137,39 +140,41 @@ impl Lab {
         &self.assets
     }
 
-    fn start_direct(&mut self) -> Result<()> {
-        let node = Node::direct(self.assets.agent(), &RunDirectory::at(&self.directory))?;
+    fn start_direct(&mut self, shares: &[Share]) -> Result<()> {
+        let run = RunDirectory::at(&self.directory);
+        let node = Node::direct(self.assets.agent(), &run, shares)?;
         node.set_up(&[])?;
         self.nodes.push(node);
         self.choice = "this machine itself (its KVM runs ordinary guests)".into();
         Ok(())
     }
 
-    fn start_nested(&mut self, wanted: &Wanted, shares: &[Share]) -> Result<()> {
-        match self.start_vms(wanted, Accelerator::Kvm, shares) {
-            Ok(()) => {
-                self.choice = "node VM on this machine's KVM".into();
-                Ok(())
-            }
-            Err(error) => {
-                eprintln!(
-                    "lab: a node on this machine's KVM is of no use ({error:#}); emulating one"
-                );
-                self.nodes.clear();
-                remember_no_nesting(self.assets.cache())?;
-                self.start_vms(wanted, Accelerator::Emulation, shares)?;
-                self.choice = "emulated node (this machine's KVM does not nest)".into();
-                Ok(())
-            }
+    fn start_emulated(&mut self, wanted: &Wanted, shares: &[Share], why: &str) -> Result<()> {
+        if let Some(reason) = self.start_vms(wanted, Accelerator::Emulation, shares)? {
+            bail!("the emulated node is of no use: {reason}");
         }
+        self.choice = format!("emulated node ({why})");
+        Ok(())
     }
 
+    fn start_nested(&mut self, wanted: &Wanted, shares: &[Share]) -> Result<()> {
+        let Some(reason) = self.start_vms(wanted, Accelerator::Kvm, shares)? else {
+            self.choice = "node VM on this machine's KVM".into();
+            return Ok(());
+        };
+        eprintln!("lab: in a node on this machine's KVM {reason}; emulating one");
+        self.nodes.clear();
+        remember_no_nesting(self.assets.cache())?;
+        self.start_emulated(wanted, shares, "this machine's KVM does not nest")
+    }
+
+    /// Starts the nodes; says why their KVM is unusable, if it is.
     fn start_vms(
         &mut self,
         wanted: &Wanted,
         accelerator: Accelerator,
         shares: &[Share],
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         let configuration = wanted.configuration(accelerator);
         let files = Files::ensure(&self.assets, configuration.kernel)?;
         let cache = self.assets.cache();
@@ -197,10 +202,10 @@ impl Lab {
         self.kind = Some((files, configuration));
         for node in &self.nodes {
             if let Some(reason) = node.set_up(shares)? {
-                bail!("in node {} {reason}", node.index);
+                return Ok(Some(reason));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The checkout, the build output, the cache and what was asked for, each at its own path.
@@ -251,9 +256,10 @@ impl Drop for Lab {
 
 /// Makes the run directory `name` ours, and clears away those whose lab was killed.
 fn claim(cache: &Cache, name: &str) -> Result<(PathBuf, Flock<File>)> {
+    cache::check_name(name, "lab")?;
     let _all = cache::lock(&cache.runs().join(".lock"))?;
     for entry in fs::read_dir(cache.runs())?.flatten() {
-        if entry.path().is_dir() && cache::try_lock(&entry.path().join("lock"))?.is_some() {
+        if entry.path().is_dir() && cache::is_abandoned(&entry.path())? {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -264,6 +270,12 @@ fn claim(cache: &Cache, name: &str) -> Result<(PathBuf, Flock<File>)> {
     fs::create_dir(&directory)?;
     let lock = cache::lock(&directory.join("lock"))?;
     Ok((directory, lock))
+}
+
+/// A name that no other lab has, also where process ids are numbered apart.
+pub fn unique_name(purpose: &str) -> String {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    format!("{purpose}-{}-{now:x}", std::process::id())
 }
 
 fn writable_suffix(text: &str) -> (&str, bool) {

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use corten_lab::assets::{self, Assets};
 use corten_lab::cache::Cache;
-use corten_lab::execute::{LAB_FAILED, execute, has_terminal, take_signals, terminal_size};
-use corten_lab::lab::{Lab, Wanted};
+use corten_lab::execute::{LAB_FAILED, Signals, execute, has_terminal, terminal_size};
+use corten_lab::lab::{Lab, Wanted, unique_name};
 use corten_lab::node::{Mux, Snapshot};
 use corten_lab::wire::{CageRequest, Request, Start};
 use corten_lab::{background, oci, probe};
@@ -173,14 +173,14 @@ fn describe_kvm() -> String {
 }
 
 fn run_fresh(run: Run) -> Result<i32> {
-    let signals = take_signals()?;
+    let signals = Signals::watch()?;
     let start = run.how.start(run.command, 1)?;
-    let mut lab = Lab::start(&run.wanted, &format!("run-{}", std::process::id()))?;
+    let mut lab = Lab::start(&run.wanted, &unique_name("run"))?;
     if !run.quiet {
         eprintln!("lab: {}", lab.choice);
     }
     let nodes: Vec<&Mux> = lab.nodes.iter().map(|node| &node.mux).collect();
-    let status = execute(&nodes, &start, signals)?;
+    let status = execute(&nodes, &start, &signals)?;
     if status.is_none() {
         lab.nodes.iter_mut().for_each(|node| eprintln!("lab: {}", node.post_mortem()));
     }
@@ -188,18 +188,22 @@ fn run_fresh(run: Run) -> Result<i32> {
 }
 
 fn run_in_background_lab(exec: Exec) -> Result<i32> {
-    let signals = take_signals()?;
+    let signals = Signals::watch()?;
     let shell = exec.command.is_empty();
     let command = if shell { vec!["bash".into()] } else { exec.command };
     let mut start = exec.how.start(command, exec.node)?;
-    if shell && has_terminal() {
+    if has_terminal() {
         start.terminal = Some(terminal_size());
+    }
+    if shell {
         start.time_limit = None;
     }
     let lab = background::connect(&exec.name.name)?;
-    let status = execute(&[&lab], &start, signals)?;
+    let status = execute(&[&lab], &start, &signals)?;
     if status.is_none() {
-        eprintln!("lab: node {} is gone", exec.node);
+        let how = background::request(&exec.name.name, &Request::Status);
+        let how = how.ok().and_then(|done| done.report).unwrap_or_default();
+        eprintln!("lab: node {} is gone\n{how}", exec.node);
     }
     Ok(status.unwrap_or(LAB_FAILED))
 }

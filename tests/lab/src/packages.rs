@@ -3,7 +3,7 @@
 //! apt-get refuses to start while another one runs, be it another lab's or the machine's own: then it is tried again.
 
 use std::process::{Command, Output};
-use std::sync::Once;
+use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -36,13 +36,15 @@ pub fn ensure(packages: &[&str]) -> Result<()> {
 
 /// Reads the package lists anew, once in a process: on a fresh machine there are none.
 pub fn update() -> Result<()> {
-    static ONCE: Once = Once::new();
-    let mut outcome = Ok(());
-    ONCE.call_once(|| {
-        outcome = run(Command::new("apt-get").args(["update", "-q"]))
-            .context("cannot read Debian's package lists: check the network and apt's sources");
+    static OUTCOME: OnceLock<Result<(), String>> = OnceLock::new();
+    let outcome = OUTCOME.get_or_init(|| {
+        let update = run(Command::new("apt-get").args(["update", "-q"]));
+        update.map_err(|error| format!("{error:#}"))
     });
     outcome
+        .clone()
+        .map_err(anyhow::Error::msg)
+        .context("cannot read Debian's package lists: check the network and apt's sources")
 }
 
 fn is_installed(package: &str) -> bool {

@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 struct Ports {
     sockets: Vec<UnixDatagram>,
+    /// The wire to each node; the one from it belongs to the thread that forwards.
+    down: Vec<Mutex<Line>>,
     /// Which port an address was last seen on.
     learned: Mutex<HashMap<[u8; 6], usize>>,
 }
@@ -32,7 +34,8 @@ pub fn connect(count: usize, rate: Option<u64>) -> Result<Vec<OwnedFd>> {
         sockets.push(ours);
         theirs.push(end.into());
     }
-    let ports = Arc::new(Ports { sockets, learned: Mutex::default() });
+    let down = (0..count).map(|_| Mutex::new(Line::new(rate))).collect();
+    let ports = Arc::new(Ports { sockets, down, learned: Mutex::default() });
     for port in 0..count {
         let ports = Arc::clone(&ports);
         std::thread::Builder::new()
@@ -45,7 +48,7 @@ pub fn connect(count: usize, rate: Option<u64>) -> Result<Vec<OwnedFd>> {
 /// Forwards what node `port` sends, until it is gone.
 fn forward(ports: &Ports, port: usize, rate: Option<u64>) {
     let mut frame = vec![0; MAX_FRAME];
-    let mut line = Line { rate, free: Instant::now() };
+    let mut line = Line::new(rate);
     loop {
         match ports.sockets[port].recv(&mut frame) {
             Ok(0) => return,
@@ -72,6 +75,7 @@ impl Ports {
         let one = known.filter(|_| to[0] & 1 == 0);
         for (port, socket) in self.sockets.iter().enumerate() {
             if port != from && one.is_none_or(|one| one == port) {
+                self.down[port].lock().unwrap_or_else(PoisonError::into_inner).carry(frame.len());
                 let _ = socket.send(frame);
             }
         }
@@ -79,12 +83,17 @@ impl Ports {
 }
 
 /// A wire of settable rate: a frame occupies it for its length.
+#[derive(Debug)]
 struct Line {
     rate: Option<u64>,
     free: Instant,
 }
 
 impl Line {
+    fn new(rate: Option<u64>) -> Self {
+        Self { rate, free: Instant::now() }
+    }
+
     fn carry(&mut self, bytes: usize) {
         let Some(rate) = self.rate else { return };
         let nanoseconds = (bytes as u64).saturating_mul(8_000_000_000) / rate.max(1);

@@ -10,8 +10,11 @@ use anyhow::{Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Longest payload of one frame.
-pub const MAX_PAYLOAD: usize = 64 * 1024;
+/// Longest payload of one frame: a command line may have many long arguments.
+pub const MAX_PAYLOAD: usize = 4 << 20;
+
+/// Bytes of output or input that travel in one frame.
+pub const PIECE: usize = 32 * 1024;
 
 /// How many bytes of standard input may be under way to a command that has not read them.
 pub const STDIN_WINDOW: usize = 256 * 1024;

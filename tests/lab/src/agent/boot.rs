@@ -24,14 +24,6 @@ pub const FAILED: &str = "CORTEN-NODE-FAILED";
 /// Name of the virtio-serial port to the lab.
 pub const PORT_NAME: &str = "corten.lab";
 
-/// What commands find in their environment.
-const ENVIRONMENT: [(&str, &str); 4] = [
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-    ("HOME", "/root"),
-    ("LC_ALL", "C.UTF-8"),
-    ("TERM", "xterm"),
-];
-
 /// Where the agent's own program lies in the node, for the cage to be started from.
 pub(super) const OWN_PATH: &str = "/usr/local/sbin/corten-lab-node";
 
@@ -44,10 +36,6 @@ pub fn boot() -> Result<OwnedFd> {
     enter_root()?;
     mount_rest()?;
     let port = open_port()?;
-    for (name, value) in ENVIRONMENT {
-        // SAFETY: the only thread; nobody else reads or writes the environment.
-        unsafe { std::env::set_var(name, value) };
-    }
     say(READY);
     Ok(port)
 }

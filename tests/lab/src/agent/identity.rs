@@ -74,9 +74,12 @@ fn ip(commands: &str) -> Result<()> {
     Ok(())
 }
 
-/// Mounts the host's directories at their own paths.
+/// Mounts the host's directories at their own paths, where that is not done yet.
 pub(super) fn mount_shares(shares: &[Share], mounted: &mut Vec<String>) -> Result<()> {
     for share in shares {
+        if mounted.contains(&share.path) {
+            continue;
+        }
         fs::create_dir_all(&share.path)?;
         // Read-only ones do not change under us, so the node may cache; a writable one goes straight through, except
         // that programs can be mapped from it.

@@ -15,7 +15,7 @@ use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, setsid};
 
-use crate::wire::{CageRequest, Frame, Kind, MAX_PAYLOAD, Start};
+use crate::wire::{CageRequest, Frame, Kind, PIECE, Start};
 
 /// Between being asked to end and being killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -110,7 +110,7 @@ impl Job {
         let mut pieces = Vec::new();
         for (kind, pipe) in [(Kind::Stdout, &mut self.stdout), (Kind::Stderr, &mut self.stderr)] {
             let Some(fd) = pipe else { continue };
-            let mut bytes = vec![0; MAX_PAYLOAD / 2];
+            let mut bytes = vec![0; PIECE];
             match nix::unistd::read(fd, &mut bytes) {
                 Ok(length) if length > 0 => {
                     bytes.truncate(length);

@@ -31,6 +31,14 @@ pub use boot::{FAILED, PORT_NAME, READY, boot, fail};
 pub use direct::enter as enter_direct;
 use job::Job;
 
+/// What commands find in their environment.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", "/root"),
+    ("LC_ALL", "C.UTF-8"),
+    ("TERM", "xterm"),
+];
+
 /// While the lab is slow to take output, commands are no longer read: their pipes hold them back.
 const OUTPUT_LIMIT: usize = 1 << 20;
 
@@ -41,6 +49,15 @@ pub fn serve(port: OwnedFd, machine: bool) -> Result<()> {
     signals.thread_block().context("cannot block SIGCHLD")?;
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let children = SignalFd::with_flags(&signals, flags).context("cannot watch for SIGCHLD")?;
+    // A machine's init has none; in direct mode the lab's own would leak into commands.
+    for (name, _) in std::env::vars_os() {
+        // SAFETY: the only thread; nobody else reads or writes the environment.
+        unsafe { std::env::remove_var(name) };
+    }
+    for (name, value) in ENVIRONMENT {
+        // SAFETY: as above.
+        unsafe { std::env::set_var(name, value) };
+    }
     // The kernel started the machine's init from an initramfs that is gone.
     let own = if machine { boot::OWN_PATH.into() } else { std::env::current_exe()? };
     let mut agent = Agent {

@@ -1,14 +1,18 @@
 //! Runs a recipe.
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 
 use super::{Assets, Recipe};
-use crate::lab::{Lab, Wanted};
+use crate::cache::Scratch;
+use crate::lab::{self, Lab, Wanted};
 use crate::wire::{Kind, Start};
 use crate::{cache, packages};
 
@@ -45,7 +49,7 @@ pub(super) fn build(assets: &Assets, recipe: &Recipe, directory: &Path) -> Resul
     }
     let started = Instant::now();
     eprintln!("lab: making {} ...", recipe.name);
-    let scratch = cache::scratch(&assets.cache.assets())?;
+    let scratch = Scratch::new(&assets.cache.assets())?;
     let (out, files, work) =
         (scratch.path().join("out"), scratch.path().join("files"), scratch.path().join("work"));
     for path in [&out, &files, &work] {
@@ -58,19 +62,28 @@ pub(super) fn build(assets: &Assets, recipe: &Recipe, directory: &Path) -> Resul
         fs::copy(&assets.agent, files.join("corten-lab-node"))?;
     }
     let log = cache::beside(directory, ".log");
-    let status = Command::new("bash")
-        .arg("-c")
+    let mut command = Command::new("unshare");
+    // A PID namespace, whose processes all end with its first, which ends with us: a recipe starts many programs.
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c"]);
+    let die_with_the_lab = || {
+        set_pdeathsig(Signal::SIGKILL)?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec one system call is made, which is allowed there.
+    unsafe { command.pre_exec(die_with_the_lab) };
+    let status = command
         .arg(format!("{PRELUDE}\n{}", recipe.script))
         .current_dir(&work)
         .env("OUT", &out)
         .env("FILES", &files)
         .env("LOG", &log)
         .env("LAB", std::env::current_exe()?)
+        .env("TMPDIR", &work)
         .envs(recipe.parameters.iter().copied())
         .envs(inputs)
         .stdin(Stdio::null())
         .status()
-        .context("cannot run bash")?;
+        .context("cannot run unshare")?;
     if !status.success() {
         bail!("its recipe failed; the end of {} is:\n{}", log.display(), tail(&log));
     }
@@ -98,7 +111,7 @@ fn finish_in_node(script: &str, out: &Path) -> Result<()> {
         disk: vec![format!("{}:rw", out.join("disk.raw").display())],
         ..Wanted::default()
     };
-    let lab = Lab::start(&wanted, &format!("making-{}", std::process::id()))?;
+    let lab = Lab::start(&wanted, &lab::unique_name("making"))?;
     let start = Start {
         node: 1,
         argv: ["bash", "-c", script, "bash", "/dev/sda"].map(Into::into).into(),

@@ -1,6 +1,7 @@
 //! First process of a lab node; see [`corten_lab::agent`].
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -26,15 +27,16 @@ fn helper() -> Result<ExitCode> {
     match arguments.next().as_deref().and_then(|word| word.to_str()) {
         Some("direct") => {
             let number = arguments.next().and_then(|text| text.to_str()?.parse().ok());
-            direct(number.context("no descriptor is given")?)
+            let kept: Vec<PathBuf> = arguments.map(PathBuf::from).collect();
+            direct(number.context("no descriptor is given")?, &kept)
         }
         Some("cage") => cage::main(arguments),
         _ => bail!("corten-lab-node is started by the lab only"),
     }
 }
 
-fn direct(port: RawFd) -> Result<ExitCode> {
+fn direct(port: RawFd, kept: &[PathBuf]) -> Result<ExitCode> {
     // SAFETY: the lab passes one descriptor by number and this program uses it nowhere else.
     let port = unsafe { OwnedFd::from_raw_fd(port) };
-    agent::enter_direct(|| agent::serve(port, false))
+    agent::enter_direct(kept, || agent::serve(port, false))
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use corten_link::Role;
 
-use super::{Cage, Profile, TapRequest, run};
+use super::{Cage, Device, Profile, TapRequest, run};
 
 /// Runs a command as the container of a launcher Pod would run it.
 #[derive(Debug, Parser)]
@@ -41,7 +41,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
         Err(error) => bail!(in_one_line(&error.to_string())),
     };
     let cwd = env::current_dir().context("cannot tell the current directory")?;
-    let code = run(&Cage { profile, taps, argv, env: env::vars_os().collect(), cwd })?;
+    let devices = Device::of_a_launcher();
+    let code = run(&Cage { profile, devices, taps, argv, env: env::vars_os().collect(), cwd })?;
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }
 

@@ -120,6 +120,7 @@ fn prepare(plan: &Plan, report: BorrowedFd<'_>) -> Result<()> {
     own_session()?;
     default_signals()?;
     umask(Mode::from_bits_truncate(0o022));
+    privileges::give_stdio()?;
     arrange_descriptors(plan.theirs.as_fd())?;
     privileges::drop_all()?;
     die_with_the_cage(report)?;

@@ -32,6 +32,8 @@ mod supervise;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use corten_link::Role;
+
 pub use arguments::main;
 pub use profile::Profile;
 pub use supervise::run;
@@ -47,6 +49,8 @@ pub const DEVICE_DIRECTORY: &str = "/run/corten";
 pub struct Cage {
     /// Which system calls it may make.
     pub profile: Profile,
+    /// Devices of the node it is granted.
+    pub devices: Vec<Device>,
     /// TAPs it is granted.
     pub taps: Vec<TapRequest>,
     /// Program and arguments. A name without `/` is looked up in PATH of `env`.
@@ -55,6 +59,27 @@ pub struct Cage {
     pub env: Vec<(OsString, OsString)>,
     /// Directory it starts in.
     pub cwd: PathBuf,
+}
+
+/// A device of the node that is opened for the grant.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// What the command gets it as.
+    pub role: Role,
+    /// Where the node has it.
+    pub path: PathBuf,
+    /// Whether a node without it is an error; otherwise the grant lacks it.
+    pub required: bool,
+}
+
+impl Device {
+    /// What the node agent opens for every launcher.
+    pub fn of_a_launcher() -> Vec<Self> {
+        vec![
+            Self { role: Role::kvm(), path: "/dev/kvm".into(), required: true },
+            Self { role: Role::userfaultfd(), path: "/dev/userfaultfd".into(), required: false },
+        ]
+    }
 }
 
 /// A TAP to be granted, queue by queue, as `tap/NETWORK/QUEUE`.

@@ -12,8 +12,8 @@ use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, Uid, close, pipe2};
 
-use super::Cage;
 use super::enter::{Command, Plan, c_path, enter};
+use super::{Cage, Device};
 
 /// For what the new process does before it becomes the command.
 const STACK: usize = 1 << 20;
@@ -32,7 +32,7 @@ pub fn run(cage: &Cage) -> Result<i32> {
         taps: cage.taps.clone(),
         command: Command::of(cage)?,
         cwd: c_path(&cage.cwd)?,
-        devices: devices()?,
+        devices: open_all(&cage.devices)?,
         ours,
         theirs: theirs.into_fd(),
         report,
@@ -51,18 +51,19 @@ pub fn run(cage: &Cage) -> Result<i32> {
     Ok(code)
 }
 
-/// What the node agent opens for every launcher.
-fn devices() -> Result<Vec<(Role, OwnedFd)>> {
-    let kvm = open("/dev/kvm")?.context("the node has no /dev/kvm")?;
-    let userfaultfd = open("/dev/userfaultfd")?;
-    let userfaultfd = userfaultfd.map(|fd| (Role::userfaultfd(), fd));
-    Ok([(Role::kvm(), kvm)].into_iter().chain(userfaultfd).collect())
+fn open_all(devices: &[Device]) -> Result<Vec<(Role, OwnedFd)>> {
+    devices.iter().filter_map(|device| open(device).transpose()).collect()
 }
 
-fn open(path: &str) -> Result<Option<OwnedFd>> {
-    match OpenOptions::new().read(true).write(true).open(path) {
-        Ok(file) => Ok(Some(file.into())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+/// Opens a device; None if the node has none and need not have it.
+fn open(device: &Device) -> Result<Option<(Role, OwnedFd)>> {
+    let path = device.path.display();
+    match OpenOptions::new().read(true).write(true).open(&device.path) {
+        Ok(file) => Ok(Some((device.role.clone(), file.into()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            ensure!(!device.required, "the node has no {path}");
+            Ok(None)
+        }
         Err(error) => Err(error).with_context(|| format!("cannot open {path}")),
     }
 }
@@ -166,6 +167,8 @@ mod tests {
         fn start_in(cwd: &str, argv: &[&str]) -> Self {
             let cage = Cage {
                 profile: Profile::Launcher,
+                // None, so that these tests run on machines without KVM.
+                devices: Vec::new(),
                 taps: vec![TapRequest { network: "net1".into(), queues: 2 }],
                 argv: argv.iter().map(Into::into).collect(),
                 // root's own directory is closed to the launcher.
@@ -227,6 +230,21 @@ mod tests {
     #[test]
     fn exit_code_is_the_commands() {
         assert_eq!(Running::start(&["sh", "-c", "echo out; exit 7"]).code(), (7, "out\n".into()));
+    }
+
+    #[test]
+    fn pipes_open_again_by_the_names_in_dev() {
+        let script = "echo out >/dev/stdout; echo err >/dev/stderr";
+        assert_eq!(Running::start(&["sh", "-c", script]).code(), (0, "out\nerr\n".into()));
+    }
+
+    #[test]
+    fn device_that_is_absent_is_an_error_if_required() {
+        let absent = |required| Device { role: Role::kvm(), path: "/no/such".into(), required };
+        assert_eq!(open(&absent(true)).unwrap_err().to_string(), "the node has no /no/such");
+        assert!(open(&absent(false)).unwrap().is_none());
+        let null = Device { path: "/dev/null".into(), ..absent(true) };
+        assert_eq!(open(&null).unwrap().unwrap().0, Role::kvm());
     }
 
     #[test]

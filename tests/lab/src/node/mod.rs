@@ -65,10 +65,11 @@ impl RunDirectory {
 
 impl Node {
     /// The machine itself, in namespaces of its own.
-    pub fn direct(agent: &Path, run: &RunDirectory) -> Result<Self> {
+    pub fn direct(agent: &Path, run: &RunDirectory, shares: &[Share]) -> Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = OwnedFd::from(theirs);
-        let arguments = ["direct".into(), theirs.as_raw_fd().to_string().into()];
+        let mut arguments = vec!["direct".into(), theirs.as_raw_fd().to_string().into()];
+        arguments.extend(shares.iter().map(|share| (&share.path).into()));
         let process = Process::start(agent, &arguments, &[&theirs], &run.log())?;
         let machine = Machine::Direct { process };
         Ok(Self { index: 1, mux: Mux::new(ours)?, machine, run: run.clone() })
@@ -202,23 +203,27 @@ impl Node {
         Ok(())
     }
 
-    /// Saves it under a name and ends it.
+    /// Saves it under a name. It stays stopped.
     pub fn save_as(
-        mut self,
+        &mut self,
         name: &str,
         cache: &Cache,
         files: &Files,
         configuration: &Configuration,
     ) -> Result<()> {
         self.mux.call(Kind::Detach, &json!({}), SETUP_LIMIT).context("the node cannot be saved")?;
-        snapshot::save_as(&mut self, name, cache, (files, configuration))
+        snapshot::save_as(self, name, cache, (files, configuration))
     }
 
     fn write_state(&mut self, path: &Path, memory_in_file: bool) -> Result<()> {
         let Machine::Vm { qmp, .. } = &mut self.machine else {
             bail!("only a VM node can be saved; this lab runs on the machine itself");
         };
-        qmp.save(&path.to_string_lossy(), memory_in_file)
+        let saved = qmp.save(&path.to_string_lossy(), memory_in_file);
+        if saved.is_err() {
+            qmp.command("cont", &json!({}))?;
+        }
+        saved
     }
 
     /// Whether it has not ended or crashed.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,10 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::wire::{Decoder, Done, Frame, Kind, STDIN_WINDOW, Start};
+
+/// Frames that wait for whoever reads a channel. When they are this many the stream is not read further, which holds the
+/// node back: a slow reader costs speed, not memory.
+const BACKLOG: usize = 128;
 
 /// One end of the stream, shared by all who run commands over it.
 #[derive(Clone, Debug)]
@@ -25,7 +29,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Channels {
     next: u32,
-    open: HashMap<u32, Sender<Frame>>,
+    open: HashMap<u32, SyncSender<Frame>>,
     lost: bool,
 }
 
@@ -85,7 +89,7 @@ impl Mux {
     }
 
     fn open(&self) -> Result<Channel> {
-        let (sender, frames) = channel();
+        let (sender, frames) = sync_channel(BACKLOG);
         let mut channels = self.channels();
         if channels.lost {
             bail!("the other side ended");
@@ -115,15 +119,16 @@ impl Mux {
             };
             decoder.push(&bytes[..length]);
             while let Some(frame) = decoder.next_frame()? {
-                let mut channels = self.channels();
                 let number = frame.channel;
                 let last = matches!(frame.kind, Kind::Exit | Kind::Done);
-                // Nobody may be listening any more: then it is for nobody.
-                if let Some(sender) = channels.open.get(&number) {
+                // Not under the lock: whoever reads may want to open or drop a channel meanwhile.
+                let sender = self.channels().open.get(&number).cloned();
+                if let Some(sender) = sender {
+                    // Nobody may be listening any more: then it is for nobody.
                     let _ = sender.send(frame);
                 }
                 if last {
-                    channels.open.remove(&number);
+                    self.channels().open.remove(&number);
                 }
             }
         }

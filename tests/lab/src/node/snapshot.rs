@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Node, RunDirectory};
 use crate::assets::hex;
-use crate::cache::{self, Cache};
+use crate::cache::{self, Cache, Scratch};
 use crate::qemu::{self, Configuration, Files, Memory, Wiring};
 
 /// A saved node: device state, and the memory in a file beside it or inside the state.
@@ -84,7 +84,7 @@ impl Snapshot {
         cache.require_space(u64::from(configuration.memory) / 4 + 512)?;
         eprintln!("lab: booting a node once, to save it ...");
         let started = std::time::Instant::now();
-        let work = cache::scratch(&cache.snapshots())?;
+        let work = Scratch::new(&cache.snapshots())?;
         let memory = work.path().join("memory");
         let run = RunDirectory::at(work.path());
         let mut node = Node::boot(files, configuration, Memory::Shared(&memory), &run)?;
@@ -109,18 +109,17 @@ pub(super) fn save_as(
 ) -> Result<()> {
     cache.require_space(u64::from(configuration.memory) + 512)?;
     let directory = named_directory(cache, name)?;
-    let work = cache::scratch(&cache.snapshots())?;
-    node.write_state(&work.path().join("state"), false)?;
-    fs::write(work.path().join("fingerprint"), fingerprint(files, configuration))?;
+    let work = Scratch::new(&cache.snapshots())?;
+    let made = work.path().join("made");
+    fs::create_dir(&made)?;
+    node.write_state(&made.join("state"), false)?;
+    fs::write(made.join("fingerprint"), fingerprint(files, configuration))?;
     let _ = fs::remove_dir_all(&directory);
-    fs::rename(work.keep(), directory).context("cannot put the saved node in place")
+    fs::rename(made, directory).context("cannot put the saved node in place")
 }
 
 fn named_directory(cache: &Cache, name: &str) -> Result<PathBuf> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) || name.starts_with('.') {
-        bail!("{name:?} cannot name a saved node: use letters, digits, '-', '_' and '.'");
-    }
+    cache::check_name(name, "saved node")?;
     Ok(cache.snapshots().join(format!("saved-{name}")))
 }
 
