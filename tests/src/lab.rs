@@ -4,6 +4,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::process::VMM;
+
 /// The environment variable with the lab's program.
 pub const LAB: &str = "CORTEN_LAB";
 
@@ -60,7 +62,9 @@ pub fn in_node(options: &[&str], script: &str) -> Result<Outcome> {
 pub fn own_tests_in_node(options: &[&str], filter: &str) -> Result<String> {
     let program = std::env::current_exe()?.to_string_lossy().into_owned();
     let test = [program.as_str(), filter, "--test-threads=2"];
-    let output = lab(&[&["run", "--quiet"], options, &["--"], &test].concat())?.success()?;
+    let vmm = std::env::var(VMM).map(|vmm| format!("{VMM}={vmm}")).unwrap_or_default();
+    let env: &[&str] = if vmm.is_empty() { &[] } else { &["--env", &vmm] };
+    let output = lab(&[&["run", "--quiet"], options, env, &["--"], &test].concat())?.success()?;
     let passed = output.lines().rfind(|line| line.starts_with("test result: ok."));
     let passed = passed.context("no test result in the output")?;
     ensure!(!passed.contains(" 0 passed"), "no test ran: {passed}");

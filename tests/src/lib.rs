@@ -13,6 +13,7 @@ mod ioctl;
 pub mod lab;
 pub mod memory;
 pub mod microvm;
+pub mod process;
 pub mod uffd;
 pub mod vcpu_state;
 pub mod vmm;

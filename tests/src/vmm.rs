@@ -152,15 +152,17 @@ impl TestMachine {
             return Ok(event);
         }
         let notices: Vec<String> =
-            self.notices.try_iter().map(|Input::Vcpu { notice, .. }| notice.describe()).collect();
+            self.notices.try_iter().map(|input| format!("{input:?}")).collect();
         bail!("no report; notices {notices:?}; console {:?}", self.console.text())
     }
 
     /// The next thing that a vCPU tells.
     pub fn next_notice(&self, limit: Duration) -> Result<Notice> {
         let console = || format!("no notice; console {:?}", self.console.text());
-        let Input::Vcpu { notice, .. } = self.notices.recv_timeout(limit).with_context(console)?;
-        Ok(notice)
+        match self.notices.recv_timeout(limit).with_context(console)? {
+            Input::Vcpu { notice, .. } => Ok(notice),
+            Input::Request(asked) => bail!("nobody asks in this test: {asked:?}"),
+        }
     }
 }
 

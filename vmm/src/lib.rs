@@ -4,6 +4,7 @@
 //! ARCHITECTURE.md has the whole picture.
 
 pub mod arch;
+pub mod control;
 pub mod kvm;
 pub mod machine;
 pub mod ram;

@@ -19,6 +19,7 @@ use kvm_ioctls::Kvm;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{getgid, getgroups, getuid};
 
 const HOW_TO_RUN: &str =
@@ -124,6 +125,26 @@ fn file_systems_of_the_node_are_read_only() {
     }
 }
 
+/// What a container runtime makes read-only in /proc, which itself is not.
+const PROTECTED: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// What it hides: a directory below an empty one, a file below /dev/null.
+const MASKED: [&str; 12] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+
 #[test]
 fn mounts_that_are_writable_are_those_of_a_container() {
     cage();
@@ -131,9 +152,38 @@ fn mounts_that_are_writable_are_those_of_a_container() {
     for mount in fs::read_to_string("/proc/self/mounts").unwrap().lines() {
         let fields: Vec<&str> = mount.split(' ').collect();
         let (place, options) = (fields[1], fields[3]);
-        let masked = place.starts_with("/proc/");
+        // /dev/null, which hides it, is writable.
+        let masked = MASKED.contains(&place);
         assert!(options.starts_with("ro,") || own.contains(&place) || masked, "{mount}");
         assert!(options.contains("nosuid"), "{mount}");
+    }
+}
+
+#[test]
+fn settings_of_the_kernel_are_read_only() {
+    cage();
+    // Not every kernel has all of them, but each has these.
+    assert!(Path::new("/proc/sys").exists() && Path::new("/proc/irq").exists());
+    for path in PROTECTED.into_iter().filter(|path| Path::new(path).exists()) {
+        let flags = statvfs(path).unwrap().flags();
+        assert!(flags.contains(FsFlags::ST_RDONLY), "{path}: {flags:?}");
+    }
+}
+
+#[test]
+fn masked_paths_show_nothing() {
+    cage();
+    let null = fs::metadata("/dev/null").unwrap().rdev();
+    // Not every kernel has all of them.
+    let present = MASKED.into_iter().filter_map(|path| Some((path, fs::metadata(path).ok()?)));
+    let (directories, files): (Vec<_>, Vec<_>) = present.partition(|(_, found)| found.is_dir());
+    for (path, _) in directories {
+        assert_eq!(fs::read_dir(path).unwrap().count(), 0, "{path}");
+        assert!(statvfs(path).unwrap().flags().contains(FsFlags::ST_RDONLY), "{path}");
+    }
+    assert!(files.iter().any(|(path, _)| *path == "/proc/interrupts"));
+    for (path, file) in files {
+        assert_eq!(file.rdev(), null, "{path}");
     }
 }
 

@@ -114,7 +114,7 @@ fn node_is_saved_and_restored_with_a_guest_running_in_it() -> Result<()> {
         cp "$CORTEN_ASSET_KERNEL_6_12/vmlinux" "$CORTEN_ASSET_GUEST_INITRD_6_12/initrd" /tmp
         cd /tmp
         boot vmlinux initrd corten.end=tick >/tmp/console 2>&1 &
-        until grep -q CORTEN-TICK /tmp/console; do kill -0 $! && sleep 0.2; done"#;
+        until grep -q CORTEN-TICK /tmp/console; do kill -0 $! || { cat /tmp/console; exit 1; }; sleep 0.2; done"#;
     let assets = ["--asset=kernel-6.12", "--asset=guest-initrd-6.12"];
     lab(&["up", &name, "--isolated"])?.success()?;
     let start = boot_script(start);
@@ -151,17 +151,30 @@ fn long_debian_disk_boots_to_a_login_by_its_own_boot_configuration() -> Result<(
         initrd=$(sed -n 's/^\s*initrd\s*//p' /mnt/boot/grub/grub.cfg | head -n 1)
         cp "/mnt${linux%%[[:space:]]*}" /tmp/kernel
         cp "/mnt$initrd" /tmp/initrd
-        (timeout 900 qemu-system-x86_64 -M q35 -accel kvm -cpu host -m 1024 -nodefaults -no-user-config -display none \
+        # A seed for cloud-init, as a VMI's cloudInitNoCloud volume is one.
+        mkdir /tmp/seed
+        busybox mkfs.vfat -n CIDATA /tmp/seed.img 4096 >/dev/null 2>&1 || { truncate -s 4M /tmp/seed.img; busybox mkfs.vfat -n CIDATA /tmp/seed.img; }
+        mount -o loop /tmp/seed.img /tmp/seed
+        echo 'instance-id: lab' >/tmp/seed/meta-data
+        printf '#cloud-config\nhostname: seeded\nruncmd:\n- [sh, -c, "echo agent $(systemctl is-active qemu-guest-agent) >/dev/ttyS0"]\n' >/tmp/seed/user-data
+        umount /tmp/seed
+        timeout 500 qemu-system-x86_64 -M q35 -accel kvm -cpu host -m 1024 -nodefaults -no-user-config -display none \
             -no-reboot -serial stdio -kernel /tmp/kernel -initrd /tmp/initrd -append "${linux#*[[:space:]]}" \
             -drive file="$CORTEN_ASSET_GUEST_DEBIAN_QCOW2/disk.qcow2",format=qcow2,if=virtio,snapshot=on \
-            </dev/null >/tmp/console 2>&1 &)
-        until grep -q 'Cloud-init .* finished' /tmp/console && grep -q 'login:' /tmp/console; do sleep 1; done
+            -drive file=/tmp/seed.img,format=raw,if=virtio,readonly=on -device virtio-serial-pci \
+            -chardev null,id=agent -device virtserialport,chardev=agent,name=org.qemu.guest_agent.0 \
+            </dev/null >/tmp/console 2>&1 &
+        until grep -q 'Cloud-init .* finished' /tmp/console && grep -q 'agent ' /tmp/console; do
+            kill -0 $! || { cat /tmp/console; exit 1; }
+            sleep 1
+        done
         cat /tmp/console"#;
     let disk = asset("guest-debian-disk")?;
     let disk = format!("{disk}/disk.raw");
-    let options = ["--asset=guest-debian-qcow2", "--disk", &disk, "--time-limit", "900"];
+    let options = ["--asset=guest-debian-qcow2", "--disk", &disk, "--time-limit", "540"];
     let output = in_node(&options, script)?.success()?;
-    assert!(output.contains("debian login:"), "{output}");
+    assert!(output.contains("seeded login:") || output.contains("debian login:"), "{output}");
+    assert!(output.contains("agent active"), "{output}");
     Ok(())
 }
 

@@ -1,11 +1,12 @@
 //! Stock Linux on Corten's machine. These run in a node, in the cage, where `guests` starts them with the assets they
 //! boot; see [`Asset`].
 
-use std::fs::File;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use corten_devices::Effect;
+use corten_link::{EndReason, Event, Request};
+use corten_tests::process::{VmProcess, asset};
 use corten_tests::vmm::TestMachine;
 use corten_vmm::arch::x86_64::boot::BootSource;
 use corten_vmm::arch::x86_64::topology::Topology;
@@ -29,13 +30,9 @@ const OLD: Asset = Asset {
 
 impl Asset {
     fn source(&self, form: &str, command_line: &str) -> Result<BootSource> {
-        let open = |variable: &str, file: &str| -> Result<File> {
-            let directory = std::env::var(variable).with_context(|| format!("no {variable}"))?;
-            Ok(File::open(format!("{directory}/{file}"))?)
-        };
         Ok(BootSource {
-            kernel: open(self.kernel, form)?,
-            initrd: Some(open(self.initrd, "initrd")?),
+            kernel: asset(self.kernel, form)?,
+            initrd: Some(asset(self.initrd, "initrd")?),
             command_line: format!("console=ttyS0 mitigations=off {command_line}"),
         })
     }
@@ -98,5 +95,74 @@ fn bzimage_6_1_boots_and_powers_off() -> Result<()> {
 fn four_processors_come_up() -> Result<()> {
     let console = boots_and_powers_off(NEW.source("vmlinux", "")?, &spec(4, 256))?;
     ensure!(console.contains("smp: Brought up 1 node, 4 CPUs"), "{console}");
+    Ok(())
+}
+
+#[test]
+fn guest_goes_on_in_a_new_process_with_its_time() -> Result<()> {
+    let source = NEW.source("vmlinux", "quiet corten.end=tick")?;
+    let mut process = VmProcess::boot(2, 256 << 20, source)?;
+    process.wait_for("CORTEN-TICK", 2, BOOT)?;
+    let mut last = last_tick(&process)?;
+    for _ in 0..2 {
+        process.must(Request::Pause)?;
+        last = last.max(last_tick(&process)?);
+        let saved = process.must(Request::Save)?;
+        drop(process);
+        process = VmProcess::load(saved)?;
+        process.must(Request::Resume)?;
+        process.wait_for("CORTEN-TICK", 3, BOOT)?;
+        let now = last_tick(&process)?;
+        ensure!(now > last, "time went back from {last} to {now}");
+        last = now;
+    }
+    Ok(())
+}
+
+/// Uptime in seconds, as the guest said it last.
+fn last_tick(process: &VmProcess) -> Result<f64> {
+    let console = process.console();
+    let complete = console.rsplit_once('\n').map_or("", |(lines, _)| lines);
+    let tick =
+        complete.lines().filter_map(|line| line.trim().strip_prefix("CORTEN-TICK ")).next_back();
+    Ok(tick.context("no tick")?.trim().parse()?)
+}
+
+#[test]
+fn power_button_reaches_the_guest() -> Result<()> {
+    let mut process =
+        VmProcess::boot(1, 256 << 20, NEW.source("vmlinux", "quiet corten.end=button")?)?;
+    process.wait_for("CORTEN-GUEST-UP", 1, BOOT)?;
+    // The driver of the button is loaded after that line.
+    let end = loop {
+        process.must(Request::PowerButton)?;
+        if let Ok(event) = process.next_event(Duration::from_secs(2)) {
+            break event;
+        }
+    };
+    ensure!(matches!(end, Event::Ended { reason: EndReason::PoweredOff, .. }), "{end:?}");
+    Ok(())
+}
+
+#[test]
+fn panic_is_told_from_everything_else() -> Result<()> {
+    let source = NEW.source("vmlinux", "quiet corten.modules=pvpanic-mmio corten.end=panic")?;
+    let mut process = VmProcess::boot(1, 256 << 20, source)?;
+    let end = process.next_event(BOOT)?;
+    ensure!(
+        matches!(end, Event::Ended { reason: EndReason::Panicked, .. }),
+        "{end:?}\n{}",
+        process.console()
+    );
+    Ok(())
+}
+
+#[test]
+fn memory_over_3_gib_is_all_there() -> Result<()> {
+    let console = boots_and_powers_off(NEW.source("vmlinux", "")?, &spec(1, 3584))?;
+    let line = console.lines().find(|line| line.contains("Memory: ")).context("no memory line")?;
+    let total =
+        line.split('/').nth(1).and_then(|rest| rest.split('K').next()).context("no total")?;
+    ensure!(total.parse::<u64>()? > 3500 << 10, "{line}");
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Tests that start virtual machines. One program, so that it can start itself elsewhere: in a node, in the cage.
 //!
 //! - [`micro`] runs anywhere with a /dev/kvm;
+//! - [`process`] is Corten's VM process with a microguest in it, and runs where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
 //! - [`cage`] runs only inside the cage, where [`lab`] starts it;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
@@ -11,3 +12,4 @@ mod lab;
 mod linux;
 mod machine;
 mod micro;
+mod process;

@@ -7,10 +7,14 @@
 //! What comes in is never trusted: sizes, counts and names are checked before anything is built from them, and
 //! descriptors of a refused message are closed.
 
+mod control;
+mod end;
 mod message;
 mod role;
 mod socket;
 
+pub use control::{Counters, Event, Info, MachineDescription, Reply, Request, RunState};
+pub use end::EndReason;
 pub use message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message, MessageError, VERSION};
 pub use role::{Role, RoleError};
 pub use socket::{Grant, Link, LinkError};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::Role;
+use crate::{Event, Reply, Request, Role};
 
 /// Version of the messages this build speaks.
 pub const VERSION: u16 = 1;
@@ -24,6 +24,27 @@ pub enum Message {
         version: u16,
         /// One role for each descriptor that comes with the message.
         roles: Vec<Role>,
+    },
+    /// The control peer wants something.
+    Request {
+        /// Told again in the reply.
+        id: u64,
+        /// What it wants.
+        request: Request,
+    },
+    /// The VM process answers a request.
+    Reply {
+        /// That of the request.
+        id: u64,
+        /// What came of it.
+        reply: Reply,
+        /// One role for each descriptor that comes with the message.
+        roles: Vec<Role>,
+    },
+    /// The VM process tells something by itself.
+    Event {
+        /// What.
+        event: Event,
     },
 }
 
@@ -83,15 +104,18 @@ impl Message {
     /// The roles of the descriptors that belong to this message.
     pub fn roles(&self) -> &[Role] {
         match self {
-            Self::Grant { roles, .. } => roles,
+            Self::Grant { roles, .. } | Self::Reply { roles, .. } => roles,
+            Self::Request { .. } | Self::Event { .. } => &[],
         }
     }
 
     fn check(&self) -> Result<(), MessageError> {
-        let Self::Grant { version, roles } = self;
-        if *version != VERSION {
+        if let Self::Grant { version, .. } = self
+            && *version != VERSION
+        {
             return Err(MessageError::Version(*version));
         }
+        let roles = self.roles();
         if roles.len() > MAX_DESCRIPTORS {
             return Err(MessageError::TooManyDescriptors(roles.len()));
         }
@@ -119,6 +143,19 @@ mod tests {
         let roles = vec![Role::kvm(), Role::userfaultfd(), Role::tap("net1", 0).unwrap()];
         assert_eq!(Message::decode(recorded, 3).unwrap(), grant(roles.clone()));
         assert_eq!(grant(roles).encode().unwrap(), recorded);
+    }
+
+    #[test]
+    fn requests_replies_and_events_of_version_1_read_as_recorded() {
+        let request = r#"{"kind":"request","id":7,"request":{"what":"pause"}}"#;
+        let reply =
+            r#"{"kind":"reply","id":7,"reply":{"what":"refused","reason":"no"},"roles":[]}"#;
+        let event =
+            r#"{"kind":"event","event":{"what":"ended","reason":"powered-off","detail":""}}"#;
+        for recorded in [request, reply, event] {
+            let message = Message::decode(recorded.as_bytes(), 0).unwrap();
+            assert_eq!(message.encode().unwrap(), recorded.as_bytes());
+        }
     }
 
     #[test]

@@ -46,6 +46,31 @@ impl Role {
         Self("uffd".into())
     }
 
+    /// The kernel to boot.
+    pub fn kernel() -> Self {
+        Self("kernel".into())
+    }
+
+    /// Its initial RAM disk.
+    pub fn initrd() -> Self {
+        Self("initrd".into())
+    }
+
+    /// Where the serial console goes.
+    pub fn console() -> Self {
+        Self("console".into())
+    }
+
+    /// Guest memory, a memfd.
+    pub fn ram() -> Self {
+        Self("ram".into())
+    }
+
+    /// A saved machine without its memory.
+    pub fn records() -> Self {
+        Self("records".into())
+    }
+
     /// Queue `queue` of the TAP that serves `network`.
     pub fn tap(network: &str, queue: u16) -> Result<Self, RoleError> {
         format!("tap/{network}/{queue}").parse()

@@ -47,9 +47,18 @@ pub enum LinkError {
     /// The peer is gone.
     #[error("the peer closed the link")]
     Closed,
+    /// Another message than the one that has to come now.
+    #[error("the peer sent {0:?} before its grant")]
+    Unexpected(Box<Message>),
     /// The message is not acceptable.
     #[error("message refused")]
     Message(#[from] MessageError),
+}
+
+impl AsRawFd for Link {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
 }
 
 impl Link {
@@ -83,11 +92,19 @@ impl Link {
 
     /// Waits for the first message and gives back what it grants.
     pub fn receive_grant(&self) -> Result<Grant, LinkError> {
-        let (Message::Grant { roles, .. }, descriptors) = self.receive()?;
-        Ok(roles.into_iter().zip(descriptors).collect())
+        match self.receive()? {
+            (Message::Grant { .. }, grant) => Ok(grant),
+            (other, _) => Err(LinkError::Unexpected(Box::new(other))),
+        }
     }
 
-    fn send(&self, message: &Message, descriptors: &[RawFd]) -> Result<(), LinkError> {
+    /// Sends a message with its descriptors, which stay open here.
+    pub fn send(&self, message: &Message, descriptors: &[RawFd]) -> Result<(), LinkError> {
+        let roles = message.roles().len();
+        if roles != descriptors.len() {
+            let descriptors = descriptors.len();
+            return Err(MessageError::Unpaired { roles, descriptors }.into());
+        }
         self.send_raw(&message.encode()?, descriptors)
     }
 
@@ -106,7 +123,7 @@ impl Link {
     }
 
     /// Waits for one message. Its descriptors are closed on exec, and closed at once if it is refused.
-    fn receive(&self) -> Result<(Message, Vec<OwnedFd>), LinkError> {
+    pub fn receive(&self) -> Result<(Message, Grant), LinkError> {
         let mut bytes = vec![0_u8; MAX_MESSAGE];
         let (length, descriptors) = self.receive_raw(&mut bytes)?;
         if descriptors.len() > MAX_DESCRIPTORS {
@@ -118,7 +135,9 @@ impl Link {
         if length == 0 {
             return Err(LinkError::Closed);
         }
-        Ok((Message::decode(&bytes[..length], descriptors.len())?, descriptors))
+        let message = Message::decode(&bytes[..length], descriptors.len())?;
+        let grant = message.roles().iter().cloned().zip(descriptors).collect();
+        Ok((message, grant))
     }
 
     /// The length is the message's own, also where `bytes` was too short for it.

@@ -7,6 +7,7 @@
 mod blueprint;
 mod clock;
 pub mod order;
+mod owner;
 mod platform;
 mod vcpus;
 
@@ -36,6 +37,7 @@ pub use blueprint::{
     VcpuBlueprint, plan,
 };
 use clock::ClockState;
+pub use owner::{Asked, Descriptors, End, Owner, OwnerError, Saved, chain};
 pub use platform::{Platform, PlatformError};
 use vcpus::VcpuThread;
 pub use vcpus::{Buses, EndCause, ExitCounters, VcpuError};
@@ -52,6 +54,8 @@ pub enum Input {
         /// What.
         notice: Notice,
     },
+    /// From the control peer.
+    Request(Asked),
 }
 
 /// What a vCPU tells.

@@ -1,0 +1,197 @@
+//! Corten's VM process, driven by a test as its control peer.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use corten_link::{Event, Grant, Link, MachineDescription, Message, Reply, Request, Role};
+use corten_vmm::arch::x86_64::boot::BootSource;
+
+use crate::host;
+
+/// The environment variable with the VM process's program.
+pub const VMM: &str = "CORTEN_VMM";
+
+/// A running VM process.
+pub struct VmProcess {
+    child: Child,
+    link: Arc<Link>,
+    messages: Receiver<(Message, Grant)>,
+    events: Vec<Event>,
+    console: Arc<Mutex<Vec<u8>>>,
+    next_id: u64,
+}
+
+impl VmProcess {
+    /// Boots `source` on a machine of this size.
+    pub fn boot(cpus: u16, memory: u64, source: BootSource) -> Result<Self> {
+        let mut grant = vec![(Role::kernel(), OwnedFd::from(source.kernel))];
+        grant.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
+        let command_line = source.command_line;
+        let machine =
+            MachineDescription { memory, sockets: 1, cores: cpus, threads: 1, command_line };
+        Self::start(grant, Request::Boot { machine })
+    }
+
+    /// Goes on with a machine that another process saved. It is paused.
+    pub fn load(saved: Grant) -> Result<Self> {
+        Self::start(saved.into_iter().collect(), Request::Load { command_line: String::new() })
+    }
+
+    fn start(mut grant: Vec<(Role, OwnedFd)>, first: Request) -> Result<Self> {
+        let program = std::env::var_os(VMM)
+            .with_context(|| format!("{VMM} is not set: run this by `scripts/test`"))?;
+        let (ours, theirs) = Link::pair()?;
+        let (mut reader, writer) = std::io::pipe()?;
+        grant.push((Role::kvm(), host::kvm_descriptor()?));
+        grant.push((Role::console(), writer.into()));
+        let theirs = theirs.into_fd();
+        let raw = theirs.as_raw_fd();
+        let mut command = Command::new(program);
+        command.stdin(Stdio::null()).stderr(Stdio::piped()).env_clear();
+        let pass_link = move || {
+            match raw {
+                3 => nix::fcntl::fcntl(&theirs, nix::fcntl::F_SETFD(nix::fcntl::FdFlag::empty()))
+                    .map(drop),
+                _ => {
+                    // SAFETY: whatever 3 is in the child, it is ours to replace: nothing runs there but this and exec.
+                    let mut three = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(3) };
+                    let outcome = nix::unistd::dup2(&theirs, &mut three);
+                    std::mem::forget(three);
+                    outcome
+                }
+            }
+            .map_err(Into::into)
+        };
+        // SAFETY: between fork and exec only system calls are made, which is allowed there.
+        unsafe { command.pre_exec(pass_link) };
+        let child = command.spawn().context("cannot start the VM process")?;
+        drop(command);
+        let granted: Vec<_> = grant.iter().map(|(role, fd)| (role.clone(), fd.as_fd())).collect();
+        ours.send_grant(&granted)?;
+        drop(grant);
+        let console = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&console);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut bytes) {
+                sink.lock().unwrap_or_else(PoisonError::into_inner).extend(&bytes[..length]);
+            }
+        });
+        let link = Arc::new(ours);
+        let receiver = Arc::clone(&link);
+        let (sender, messages) = channel();
+        std::thread::spawn(move || {
+            while let Ok(message) = receiver.receive() {
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut process = Self { child, link, messages, events: Vec::new(), console, next_id: 0 };
+        process.ask(first)?;
+        Ok(process)
+    }
+
+    /// Asks for something and gives back what came with the reply.
+    pub fn ask(&mut self, request: Request) -> Result<(Reply, Grant)> {
+        self.next_id += 1;
+        let wanted = self.next_id;
+        self.link.send(&Message::Request { id: wanted, request }, &[])?;
+        loop {
+            match self.messages.recv_timeout(Duration::from_secs(60))? {
+                (Message::Reply { id, reply, .. }, grant) if id == wanted => {
+                    return Ok((reply, grant));
+                }
+                (Message::Event { event }, _) => self.events.push(event),
+                (other, _) => bail!("{other:?} is no reply"),
+            }
+        }
+    }
+
+    /// Asks for something that has to be done.
+    pub fn must(&mut self, request: Request) -> Result<Grant> {
+        let asked = format!("{request:?}");
+        match self.ask(request)? {
+            (Reply::Done, grant) => Ok(grant),
+            (other, _) => bail!("{asked}: {other:?}"),
+        }
+    }
+
+    /// The next thing that it tells by itself.
+    pub fn next_event(&mut self, limit: Duration) -> Result<Event> {
+        if !self.events.is_empty() {
+            return Ok(self.events.remove(0));
+        }
+        match self.messages.recv_timeout(limit) {
+            Ok((Message::Event { event }, _)) => Ok(event),
+            Ok((other, _)) => bail!("{other:?} is no event"),
+            Err(RecvTimeoutError::Timeout) => bail!("no event; console:\n{}", self.console()),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("the VM process is gone:\n{}", self.console())
+            }
+        }
+    }
+
+    /// What the guest wrote to its serial port so far.
+    pub fn console(&self) -> String {
+        let bytes = self.console.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the guest has written `text`, `count` times.
+    pub fn wait_for(&self, text: &str, count: usize, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while self.console().matches(text).count() < count {
+            ensure!(Instant::now() < deadline, "no {text:?} on the console:\n{}", self.console());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Waits for its end: exit status, and what it said on standard error.
+    pub fn end(mut self, limit: Duration) -> Result<(i32, String)> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                let mut text = String::new();
+                if let Some(mut stderr) = self.child.stderr.take() {
+                    stderr.read_to_string(&mut text)?;
+                }
+                return Ok((status.code().unwrap_or(-1), text));
+            }
+            ensure!(Instant::now() < deadline, "it does not end:\n{}", self.console());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Closes the link, as a control peer that dies would.
+    pub fn abandon(self) -> Result<Self> {
+        nix::sys::socket::shutdown(self.link.as_raw_fd(), nix::sys::socket::Shutdown::Both)?;
+        Ok(self)
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for VmProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A file of the environment's asset `variable`.
+pub fn asset(variable: &str, file: &str) -> Result<File> {
+    let directory = std::env::var(variable).with_context(|| format!("no {variable}"))?;
+    File::open(format!("{directory}/{file}")).with_context(|| format!("{directory}/{file}"))
+}

@@ -1,0 +1,122 @@
+//! Corten's VM process with a microguest in it: lifecycle and control.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use corten_link::{EndReason, Event, Reply, Request, RunState};
+use corten_tests::process::VmProcess;
+use corten_tests::vmm::microguest;
+
+/// Long, for a machine in an emulator under load.
+const SOON: Duration = Duration::from_secs(60);
+const MEMORY: u64 = 32 << 20;
+
+fn guest(commands: &str) -> Result<VmProcess> {
+    VmProcess::boot(1, MEMORY, microguest(commands)?)
+}
+
+fn ends_with(commands: &str, expected: EndReason) -> Result<String> {
+    let mut process = guest(commands)?;
+    let event = process.next_event(SOON)?;
+    ensure!(matches!(&event, Event::Ended { reason, .. } if *reason == expected), "{event:?}");
+    let (status, text) = process.end(SOON)?;
+    ensure!(status == i32::from(expected.exit_status()), "status {status}: {text}");
+    ensure!(text.contains(expected.text()), "{text}");
+    Ok(text)
+}
+
+#[test]
+fn power_off_panic_and_triple_fault_are_told_apart() -> Result<()> {
+    ends_with("doorbell port=0x600 size=1 value=0x34", EndReason::PoweredOff)?;
+    ends_with("doorbell port=0x505 size=1 value=1", EndReason::Panicked)?;
+    let text = ends_with("shutdown", EndReason::TripleFault)?;
+    ensure!(text.contains("rip 0x"), "no registers: {text}");
+    Ok(())
+}
+
+#[test]
+fn reset_starts_the_guest_anew_in_the_same_process() -> Result<()> {
+    let mut process = guest("doorbell port=0x64 size=1 value=0xfe")?;
+    for _ in 0..5 {
+        ensure!(process.next_event(SOON)? == Event::Reset);
+    }
+    process.wait_for("microguest by PVH entry", 5, SOON)?;
+    process.must(Request::Kill)?;
+    let (status, _) = process.end(SOON)?;
+    ensure!(status == i32::from(EndReason::Killed.exit_status()));
+    Ok(())
+}
+
+#[test]
+fn paused_machine_is_saved_and_goes_on_in_a_new_process() -> Result<()> {
+    // Ends by itself once its timer has fired often enough, in whatever process that is.
+    let commands = "timer count=40 ticks=3000000 doorbell port=0x600 size=1 value=0x34";
+    let mut process = guest(commands)?;
+    process.wait_for("microguest", 1, SOON)?;
+    for _ in 0..4 {
+        process.must(Request::Pause)?;
+        let saved = process.must(Request::Save)?;
+        drop(process);
+        process = VmProcess::load(saved)?;
+        process.must(Request::Resume)?;
+    }
+    let event = process.next_event(SOON)?;
+    let Event::Ended { reason: EndReason::PoweredOff, .. } = event else {
+        anyhow::bail!("{event:?}")
+    };
+    Ok(())
+}
+
+#[test]
+fn control_peer_learns_how_the_vm_is() -> Result<()> {
+    let mut process = guest("loop")?;
+    process.wait_for("microguest", 1, SOON)?;
+    let (Reply::Info { info }, _) = process.ask(Request::Info)? else { anyhow::bail!("no info") };
+    ensure!((info.vcpus, info.memory, info.state) == (1, MEMORY, RunState::Running), "{info:?}");
+    process.must(Request::Pause)?;
+    process.must(Request::Pause)?;
+    let (Reply::Info { info }, _) = process.ask(Request::Info)? else { anyhow::bail!("no info") };
+    ensure!(info.state == RunState::Paused);
+    let (Reply::Counters { counters }, _) = process.ask(Request::Counters)? else {
+        anyhow::bail!("no counters")
+    };
+    ensure!(counters.port_exits > 10 && counters.kicks > 0, "{counters:?}");
+    process.must(Request::Resume)?;
+    let (refused, _) = process.ask(Request::Save)?;
+    ensure!(matches!(refused, Reply::Refused { .. }), "a running machine was saved");
+    Ok(())
+}
+
+#[test]
+fn vm_ends_when_its_control_peer_is_gone() -> Result<()> {
+    let process = guest("loop")?;
+    process.wait_for("microguest", 1, SOON)?;
+    let (status, text) = process.abandon()?.end(SOON)?;
+    ensure!(status == i32::from(EndReason::Killed.exit_status()), "{status}: {text}");
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_booted_is_said() -> Result<()> {
+    let mut source = microguest("hello")?;
+    source.kernel = tempfile();
+    let mut process = VmProcess::boot(1, MEMORY, source)?;
+    let event = process.next_event(SOON)?;
+    let Event::Ended { reason: EndReason::NotStarted, detail } = event else {
+        anyhow::bail!("{event:?}")
+    };
+    ensure!(detail.contains("the file is empty"), "{detail}");
+    let mut process = VmProcess::boot(0, MEMORY, microguest("hello")?)?;
+    let event = process.next_event(SOON)?;
+    let Event::Ended { reason: EndReason::NotStarted, detail } = event else {
+        anyhow::bail!("{event:?}")
+    };
+    ensure!(detail.contains("are no processor"), "{detail}");
+    Ok(())
+}
+
+/// An empty file, made without a place on a file system that may be read-only.
+fn tempfile() -> std::fs::File {
+    let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+    nix::sys::memfd::memfd_create("empty", flags).expect("a memfd can be made").into()
+}

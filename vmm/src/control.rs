@@ -1,0 +1,112 @@
+//! The control link of a VM process.
+//!
+//! One thread receives requests and sends replies; events are sent by whoever has one. When the peer goes, so does the
+//! VM: whoever could account for it is gone.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use corten_link::{Event, Grant, Link, LinkError, Message, Reply, Request, Role};
+use thiserror::Error;
+
+use crate::machine::{Asked, Descriptors, End, Input, Owner, OwnerError, chain};
+
+/// Why a VM process ends before its VM began.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// The link failed.
+    #[error("the control link failed")]
+    Link(#[from] LinkError),
+    /// The peer did not begin as it should.
+    #[error("the control peer sent {0} before boot or load")]
+    Unexpected(String),
+    /// A descriptor that every VM needs was not granted.
+    #[error("the descriptor {0} was not granted")]
+    NotGranted(Role),
+    /// The VM.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+}
+
+/// Takes the grant and the first request from `link` and runs the VM to its end.
+pub fn serve(link: Link) -> Result<End, ControlError> {
+    let descriptors = descriptors(link.receive_grant()?)?;
+    let link = Arc::new(link);
+    let (id, request) = first_request(&link)?;
+    let (sender, inputs) = channel();
+    let teller = Arc::clone(&link);
+    let events = Box::new(move |event| tell(&teller, event));
+    let owner = Owner::new(descriptors, (sender.clone(), inputs), events);
+    // Accepted, not done: how it went is told by what comes next, or by the end.
+    reply(&link, id, Reply::Done, &[])?;
+    let receiver = Arc::clone(&link);
+    let control = std::thread::Builder::new().name("control".into());
+    let _ = control.spawn(move || receive(&receiver, &sender));
+    let end = match request {
+        Request::Boot { machine } => owner.boot(&machine),
+        Request::Load { command_line } => owner.load(&command_line),
+        other => return Err(ControlError::Unexpected(format!("{other:?}"))),
+    };
+    let end = end.unwrap_or_else(|error| End {
+        reason: corten_link::EndReason::NotStarted,
+        detail: chain(&error),
+    });
+    tell(&link, Event::Ended { reason: end.reason, detail: end.detail.clone() });
+    Ok(end)
+}
+
+fn descriptors(mut grant: Grant) -> Result<Descriptors, ControlError> {
+    let kvm = grant.remove(&Role::kvm()).ok_or_else(|| ControlError::NotGranted(Role::kvm()))?;
+    let mut file = |role: Role| grant.remove(&role).map(File::from);
+    Ok(Descriptors {
+        kvm,
+        kernel: file(Role::kernel()),
+        initrd: file(Role::initrd()),
+        ram: file(Role::ram()),
+        records: file(Role::records()),
+        console: grant.remove(&Role::console()),
+    })
+}
+
+fn first_request(link: &Link) -> Result<(u64, Request), ControlError> {
+    match link.receive()? {
+        (
+            Message::Request {
+                id,
+                request: request @ (Request::Boot { .. } | Request::Load { .. }),
+            },
+            _,
+        ) => Ok((id, request)),
+        (other, _) => Err(ControlError::Unexpected(format!("{other:?}"))),
+    }
+}
+
+/// Passes requests on, one at a time, until the peer is gone.
+fn receive(link: &Link, owner: &Sender<Input>) {
+    while let Ok((message, _)) = link.receive() {
+        let Message::Request { id, request } = message else { continue };
+        let (sender, answer) = channel();
+        if owner.send(Input::Request(Asked { request, reply: sender })).is_err() {
+            return;
+        }
+        let Ok((answer, given)) = answer.recv() else { return };
+        if reply(link, id, answer, &given).is_err() {
+            break;
+        }
+    }
+    let (sender, _) = channel();
+    let _ = owner.send(Input::Request(Asked { request: Request::Kill, reply: sender }));
+}
+
+fn reply(link: &Link, id: u64, reply: Reply, given: &[(Role, OwnedFd)]) -> Result<(), LinkError> {
+    let roles = given.iter().map(|(role, _)| role.clone()).collect();
+    let raw: Vec<RawFd> = given.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
+    link.send(&Message::Reply { id, reply, roles }, &raw)
+}
+
+/// A peer that is gone is noticed by the thread that receives.
+fn tell(link: &Link, event: Event) {
+    let _ = link.send(&Message::Event { event }, &[]);
+}

@@ -1,0 +1,351 @@
+//! The owner: the one thread that decides what becomes of a machine.
+//!
+//! Requests of the control peer and notices of vCPUs come in one queue. The owner never waits without a deadline and
+//! never waits for a vCPU that could wait for it.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use corten_devices::legacy::nonblocking;
+use corten_devices::{Effect, Records};
+use corten_link::{
+    Counters, EndReason, Event, Info, MachineDescription, Reply, Request, Role, RunState,
+};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{
+    Blueprint, EndCause, Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError,
+    host_processor, plan,
+};
+use crate::arch::x86_64::boot::BootSource;
+use crate::arch::x86_64::topology::Topology;
+use crate::ram::{Ram, RamError};
+
+/// How long vCPUs may take to leave the guest: they do at once, unless the host is overloaded.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Descriptors that a VM was granted, for as long as it lives: a reset needs them again.
+#[derive(Debug)]
+pub struct Descriptors {
+    /// An open /dev/kvm.
+    pub kvm: OwnedFd,
+    /// What to boot.
+    pub kernel: Option<File>,
+    /// Its initial RAM disk.
+    pub initrd: Option<File>,
+    /// Where the serial console goes.
+    pub console: Option<OwnedFd>,
+    /// Guest memory of a saved machine.
+    pub ram: Option<File>,
+    /// A saved machine.
+    pub records: Option<File>,
+}
+
+/// A saved machine without its memory.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    blueprint: Blueprint,
+    records: Records,
+}
+
+/// A request on its way to the owner, with the place for the reply.
+#[derive(Debug)]
+pub struct Asked {
+    /// What is wanted.
+    pub request: Request,
+    /// Where the reply goes, with descriptors by role.
+    pub reply: Sender<(Reply, Vec<(Role, OwnedFd)>)>,
+}
+
+/// Why a VM cannot be started or changed.
+#[derive(Debug, Error)]
+pub enum OwnerError {
+    /// A descriptor that it takes was not granted.
+    #[error("the descriptor {0} was not granted")]
+    NotGranted(Role),
+    /// A descriptor cannot be used.
+    #[error("cannot use the descriptor {role}")]
+    Descriptor {
+        /// Which one.
+        role: Role,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// What is wanted cannot be.
+    #[error("cannot plan the machine")]
+    Plan(#[from] PlanError),
+    /// The machine.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// Guest memory.
+    #[error(transparent)]
+    Ram(#[from] RamError),
+    /// A saved machine that is none.
+    #[error("the saved machine cannot be read")]
+    Saved(#[source] serde_json::Error),
+}
+
+/// What the owner works with.
+pub struct Owner {
+    descriptors: Descriptors,
+    sender: Sender<Input>,
+    inputs: Receiver<Input>,
+    events: Box<dyn Fn(Event) + Send>,
+    command_line: String,
+    resets: u64,
+}
+
+/// How a VM ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Why.
+    pub reason: EndReason,
+    /// More of it.
+    pub detail: String,
+}
+
+enum Verdict {
+    GoOn,
+    Reset,
+    End(End),
+}
+
+impl Owner {
+    /// An owner without a machine. What the VM tells by itself goes to `events`.
+    pub fn new(
+        descriptors: Descriptors,
+        (sender, inputs): (Sender<Input>, Receiver<Input>),
+        events: Box<dyn Fn(Event) + Send>,
+    ) -> Self {
+        Self { descriptors, sender, inputs, events, command_line: String::new(), resets: 0 }
+    }
+
+    /// Boots a machine and runs it to its end.
+    pub fn boot(mut self, description: &MachineDescription) -> Result<End, OwnerError> {
+        let MachineDescription { memory, sockets, cores, threads, command_line } = description;
+        let topology = Topology { sockets: *sockets, cores: *cores, threads: *threads };
+        self.command_line.clone_from(command_line);
+        let host = host_processor(self.kvm()?)?;
+        let blueprint = plan(&MachineSpec { memory: *memory, topology }, &host)?;
+        let ram = Ram::new(&blueprint.slots)?;
+        let machine = self.start(blueprint, ram)?;
+        self.run(machine)
+    }
+
+    /// Goes on with a saved machine, paused at first, to its end.
+    pub fn load(mut self, command_line: &str) -> Result<End, OwnerError> {
+        self.command_line = command_line.into();
+        let Saved { blueprint, records } = self.read_saved()?;
+        let ram = self.descriptors.ram.take().ok_or_else(|| OwnerError::NotGranted(Role::ram()))?;
+        let ram = Ram::map(ram, &blueprint.slots)?;
+        let mut machine = self.assemble(blueprint, ram)?;
+        machine.load(records)?;
+        self.run(machine)
+    }
+
+    fn read_saved(&mut self) -> Result<Saved, OwnerError> {
+        let missing = || OwnerError::NotGranted(Role::records());
+        let mut records = self.descriptors.records.take().ok_or_else(missing)?;
+        records
+            .rewind()
+            .map_err(|source| OwnerError::Descriptor { role: Role::records(), source })?;
+        serde_json::from_reader(io::BufReader::new(records)).map_err(OwnerError::Saved)
+    }
+
+    /// One path for the first start and for every reset.
+    fn start(&self, blueprint: Blueprint, ram: Ram) -> Result<Machine, OwnerError> {
+        let mut machine = self.assemble(blueprint, ram)?;
+        let records = machine.first_records(&mut self.boot_source()?)?;
+        machine.load(records)?;
+        machine.resume(false)?;
+        Ok(machine)
+    }
+
+    fn assemble(&self, blueprint: Blueprint, ram: Ram) -> Result<Machine, OwnerError> {
+        let console: Box<dyn Write + Send> = match &self.descriptors.console {
+            Some(console) => {
+                let console = console.try_clone().and_then(nonblocking);
+                let role = Role::console();
+                Box::new(console.map_err(|source| OwnerError::Descriptor { role, source })?)
+            }
+            None => Box::new(io::sink()),
+        };
+        let lent =
+            Lent { kvm: self.kvm()?, console, owner: self.sender.clone(), extra_ports: Vec::new() };
+        Ok(Machine::assemble(blueprint, ram, lent)?)
+    }
+
+    fn boot_source(&self) -> Result<BootSource, OwnerError> {
+        let missing = || OwnerError::NotGranted(Role::kernel());
+        let kernel = self.descriptors.kernel.as_ref().ok_or_else(missing)?;
+        let clone = |file: &File, role: Role| {
+            file.try_clone().map_err(|source| OwnerError::Descriptor { role, source })
+        };
+        Ok(BootSource {
+            kernel: clone(kernel, Role::kernel())?,
+            initrd: match &self.descriptors.initrd {
+                Some(initrd) => Some(clone(initrd, Role::initrd())?),
+                None => None,
+            },
+            command_line: self.command_line.clone(),
+        })
+    }
+
+    fn kvm(&self) -> Result<OwnedFd, OwnerError> {
+        let kvm = self.descriptors.kvm.try_clone();
+        kvm.map_err(|source| OwnerError::Descriptor { role: Role::kvm(), source })
+    }
+
+    fn run(&mut self, mut machine: Machine) -> Result<End, OwnerError> {
+        loop {
+            let Ok(input) = self.inputs.recv() else {
+                return Ok(End {
+                    reason: EndReason::Killed,
+                    detail: "nobody is left to ask".into(),
+                });
+            };
+            let verdict = match input {
+                Input::Vcpu { index, notice } => self.notice(index, &notice),
+                Input::Request(asked) => self.request(&mut machine, &asked),
+            };
+            match verdict {
+                Verdict::GoOn => {}
+                Verdict::End(end) => return Ok(end),
+                Verdict::Reset => machine = self.reset(machine)?,
+            }
+        }
+    }
+
+    fn notice(&self, index: usize, notice: &Notice) -> Verdict {
+        let end = |reason, detail| Verdict::End(End { reason, detail });
+        match notice {
+            Notice::Effect(Effect::Reset) => Verdict::Reset,
+            Notice::Effect(Effect::PowerOff) => end(EndReason::PoweredOff, String::new()),
+            Notice::Effect(Effect::Panicked) => end(EndReason::Panicked, String::new()),
+            Notice::Effect(Effect::CrashLoaded) => {
+                (self.events)(Event::CrashLoaded);
+                Verdict::GoOn
+            }
+            // Of devices that this machine does not have yet.
+            Notice::Effect(_) => Verdict::GoOn,
+            Notice::Ended { cause, .. } => {
+                let reason = match cause {
+                    EndCause::TripleFault => EndReason::TripleFault,
+                    _ => EndReason::InternalError,
+                };
+                end(reason, format!("vCPU {index}: {}", notice.describe()))
+            }
+        }
+    }
+
+    /// Nothing of the old machine survives but its blueprint and its emptied memory.
+    fn reset(&mut self, machine: Machine) -> Result<Machine, OwnerError> {
+        let blueprint = machine.blueprint().clone();
+        let ram = machine.into_ram();
+        // What the old vCPUs still had to say is about a machine that is gone; requests are not.
+        let kept: Vec<Input> =
+            self.inputs.try_iter().filter(|input| matches!(input, Input::Request(_))).collect();
+        kept.into_iter().for_each(|input| drop(self.sender.send(input)));
+        ram.empty()?;
+        self.resets += 1;
+        let machine = self.start(blueprint, ram)?;
+        (self.events)(Event::Reset);
+        Ok(machine)
+    }
+
+    fn request(&self, machine: &mut Machine, asked: &Asked) -> Verdict {
+        let mut given = Vec::new();
+        let reply = match &asked.request {
+            Request::Boot { .. } | Request::Load { .. } => {
+                refused("the machine is started already")
+            }
+            Request::Info => Reply::Info { info: self.info(machine) },
+            Request::Counters => Reply::Counters { counters: counters(machine) },
+            Request::Pause if !machine.is_running() => Reply::Done,
+            Request::Pause => done(machine.stop(STOP_LIMIT)),
+            Request::Resume if machine.is_running() => Reply::Done,
+            Request::Resume => done(machine.resume(false)),
+            Request::PowerButton => {
+                machine.platform().acpi.press_power_button();
+                Reply::Done
+            }
+            Request::Save if machine.is_running() => refused("pause it first"),
+            Request::Save => match save(machine) {
+                Ok(descriptors) => {
+                    given = descriptors;
+                    Reply::Done
+                }
+                Err(error) => refused(&chain(&error)),
+            },
+            Request::Kill => {
+                let _ = asked.reply.send((Reply::Done, given));
+                return Verdict::End(End { reason: EndReason::Killed, detail: String::new() });
+            }
+        };
+        // A peer that is gone does not wait for it.
+        let _ = asked.reply.send((reply, given));
+        Verdict::GoOn
+    }
+
+    fn info(&self, machine: &Machine) -> Info {
+        let blueprint = machine.blueprint();
+        Info {
+            machine_version: blueprint.version,
+            state: if machine.is_running() { RunState::Running } else { RunState::Paused },
+            vcpus: u32::try_from(blueprint.vcpus.len()).unwrap_or(u32::MAX),
+            memory: blueprint.slots.iter().map(|slot| slot.size).sum(),
+            resets: self.resets,
+        }
+    }
+}
+
+fn counters(machine: &Machine) -> Counters {
+    let counted = machine.counters();
+    Counters {
+        port_exits: counted.port.load(Ordering::Relaxed),
+        memory_exits: counted.memory.load(Ordering::Relaxed),
+        kicks: counted.kicked.load(Ordering::Relaxed),
+        console_bytes_dropped: machine.platform().serial.dropped(),
+    }
+}
+
+fn save(machine: &Machine) -> Result<Vec<(Role, OwnedFd)>, OwnerError> {
+    let saved = Saved { blueprint: machine.blueprint().clone(), records: machine.save()? };
+    let unusable = |source| OwnerError::Descriptor { role: Role::records(), source };
+    let file = memfd_create("records", MFdFlags::MFD_CLOEXEC);
+    let mut file = File::from(file.map_err(|error| unusable(error.into()))?);
+    serde_json::to_writer(io::BufWriter::new(&mut file), &saved).map_err(OwnerError::Saved)?;
+    let ram = machine.ram().file().try_clone();
+    let ram = ram.map_err(|source| OwnerError::Descriptor { role: Role::ram(), source })?;
+    Ok(vec![(Role::records(), file.into()), (Role::ram(), ram.into())])
+}
+
+fn done(outcome: Result<(), MachineError>) -> Reply {
+    match outcome {
+        Ok(()) => Reply::Done,
+        Err(error) => refused(&chain(&error)),
+    }
+}
+
+fn refused(reason: &str) -> Reply {
+    Reply::Refused { reason: reason.into() }
+}
+
+/// An error with all its causes, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
+    text
+}
