@@ -18,6 +18,11 @@ use crate::host;
 /// The environment variable with the VM process's program.
 pub const VMM: &str = "CORTEN_VMM";
 
+/// What guests read as their UUID.
+pub const UUID: [u8; 16] = *b"\xc0\x47\xe4\x00\x12\x34\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67";
+/// What guests read as their serial number.
+pub const SERIAL: &str = "corten-test-1";
+
 /// A running VM process.
 pub struct VmProcess {
     child: Child,
@@ -34,8 +39,15 @@ impl VmProcess {
         let mut grant = vec![(Role::kernel(), OwnedFd::from(source.kernel))];
         grant.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
         let command_line = source.command_line;
-        let machine =
-            MachineDescription { memory, sockets: 1, cores: cpus, threads: 1, command_line };
+        let machine = MachineDescription {
+            memory,
+            sockets: 1,
+            cores: cpus,
+            threads: 1,
+            command_line,
+            uuid: UUID,
+            serial: SERIAL.into(),
+        };
         Self::start(grant, Request::Boot { machine })
     }
 

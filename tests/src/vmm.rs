@@ -15,7 +15,7 @@ use corten_vmm::arch::x86_64::boot::BootSource;
 use corten_vmm::arch::x86_64::layout;
 use corten_vmm::arch::x86_64::topology::Topology;
 use corten_vmm::machine::{
-    Blueprint, Input, Lent, Machine, MachineSpec, Notice, host_processor, plan,
+    Blueprint, Identification, Input, Lent, Machine, MachineSpec, Notice, host_processor, plan,
 };
 use corten_vmm::ram::Ram;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -84,7 +84,11 @@ impl Registers for Reports {
 
 /// One processor and 32 MiB.
 pub fn small() -> MachineSpec {
-    MachineSpec { memory: 32 << 20, topology: Topology { sockets: 1, cores: 1, threads: 1 } }
+    MachineSpec {
+        memory: 32 << 20,
+        topology: Topology { sockets: 1, cores: 1, threads: 1 },
+        identity: Identification::default(),
+    }
 }
 
 /// The blueprint of `spec` on this host.

@@ -10,7 +10,7 @@ use corten_tests::process::{VmProcess, asset};
 use corten_tests::vmm::TestMachine;
 use corten_vmm::arch::x86_64::boot::BootSource;
 use corten_vmm::arch::x86_64::topology::Topology;
-use corten_vmm::machine::{MachineSpec, Notice};
+use corten_vmm::machine::{Identification, MachineSpec, Notice};
 
 /// A boot takes 5 s in a quiet emulated node.
 const BOOT: Duration = Duration::from_secs(180);
@@ -42,6 +42,7 @@ fn spec(cpus: u16, mebibytes: u64) -> MachineSpec {
     MachineSpec {
         memory: mebibytes << 20,
         topology: Topology { sockets: 1, cores: cpus, threads: 1 },
+        identity: Identification::default(),
     }
 }
 
@@ -141,6 +142,15 @@ fn power_button_reaches_the_guest() -> Result<()> {
         }
     };
     ensure!(matches!(end, Event::Ended { reason: EndReason::PoweredOff, .. }), "{end:?}");
+    Ok(())
+}
+
+#[test]
+fn reboot_starts_the_guest_anew() -> Result<()> {
+    let source = NEW.source("vmlinux", "quiet corten.end=reboot")?;
+    let mut process = VmProcess::boot(1, 256 << 20, source)?;
+    ensure!(process.next_event(BOOT)? == Event::Reset);
+    process.wait_for("CORTEN-GUEST-UP", 2, BOOT)?;
     Ok(())
 }
 

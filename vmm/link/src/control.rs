@@ -18,6 +18,10 @@ pub struct MachineDescription {
     pub threads: u16,
     /// Kernel command line.
     pub command_line: String,
+    /// What the guest reads as its UUID; all zero is "none".
+    pub uuid: [u8; 16],
+    /// What the guest reads as its serial number.
+    pub serial: String,
 }
 
 /// What the control peer wants.

@@ -12,6 +12,7 @@ use vm_memory::GuestAddress;
 use crate::arch::x86_64::acpi::{self, AcpiError, AcpiInput, Cpu};
 use crate::arch::x86_64::cpuid::{self, Identity};
 use crate::arch::x86_64::layout;
+use crate::arch::x86_64::smbios::{self, Chassis, SmbiosError, SmbiosInput, System};
 use crate::arch::x86_64::topology::{Topology, TopologyError};
 use crate::ram::{self, RamError, Slot};
 
@@ -20,6 +21,16 @@ pub const MACHINE_VERSION: u16 = 1;
 
 const GIGABYTE: u64 = 1 << 30;
 
+/// Code at [`layout::RESET_VECTOR`]: pulses the reset line of the i8042, as a BIOS would. Linux gets here when it
+/// restarts with hardware-reduced ACPI and without EFI: it takes such a machine for an EFI one, finds no EFI, and
+/// falls back to the BIOS without trying the reset register.
+const RESET_CODE: [u8; 7] = [
+    0xb0, 0xfe, // mov al, 0xfe
+    0xe6, 0x64, // out 0x64, al
+    0xf4, //       hlt
+    0xeb, 0xfd, // jmp to the hlt
+];
+
 /// What somebody wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineSpec {
@@ -27,6 +38,17 @@ pub struct MachineSpec {
     pub memory: u64,
     /// Processors.
     pub topology: Topology,
+    /// What the guest reads about itself in SMBIOS.
+    pub identity: Identification,
+}
+
+/// What tells a machine from others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identification {
+    /// In the order in which it is written; all zero is "not there".
+    pub uuid: [u8; 16],
+    /// Serial number.
+    pub serial: String,
 }
 
 /// What the host can offer.
@@ -98,6 +120,9 @@ pub enum PlanError {
     /// Its tables.
     #[error("the machine cannot be described to its guest")]
     Acpi(#[from] AcpiError),
+    /// What it says of itself.
+    #[error("the machine cannot be named to its guest")]
+    Smbios(#[from] SmbiosError),
     /// More memory than the processor addresses.
     #[error("{memory} bytes of memory end beyond the {bits} address bits of this host's processor")]
     AddressBits {
@@ -133,15 +158,35 @@ pub fn plan(spec: &MachineSpec, host: &HostProcessor) -> Result<Blueprint, PlanE
         pci_window_64: pci_window_64(end, bits),
         hotplug_slots: acpi::HOTPLUG_SLOTS,
     })?;
-    let acpi = Firmware { address: layout::FIRMWARE.0, bytes: tables.bytes };
+    let firmware = vec![
+        Firmware { address: layout::FIRMWARE.0, bytes: tables.bytes },
+        Firmware { address: layout::SMBIOS.0, bytes: smbios::build(&description(&spec.identity))? },
+        Firmware { address: layout::RESET_VECTOR.0, bytes: RESET_CODE.into() },
+    ];
     Ok(Blueprint {
         version: MACHINE_VERSION,
         slots,
         vcpus,
         tsc_khz: host.tsc_khz,
-        firmware: vec![acpi],
+        firmware,
         rsdp: tables.rsdp.0,
     })
+}
+
+fn description(identity: &Identification) -> SmbiosInput {
+    let version = MACHINE_VERSION.to_string();
+    SmbiosInput {
+        firmware_version: version.clone(),
+        system: System {
+            manufacturer: "Corten".into(),
+            product: "Corten VM".into(),
+            version,
+            serial: identity.serial.clone(),
+            uuid: identity.uuid,
+            ..System::default()
+        },
+        chassis: Chassis { manufacturer: "Corten".into(), ..Chassis::default() },
+    }
 }
 
 /// From the next whole gigabyte above RAM to where the processor's addresses end.
@@ -185,7 +230,8 @@ mod tests {
     }
 
     fn spec(memory: u64) -> MachineSpec {
-        MachineSpec { memory, topology: Topology { sockets: 1, cores: 3, threads: 2 } }
+        let topology = Topology { sockets: 1, cores: 3, threads: 2 };
+        MachineSpec { memory, topology, identity: Identification::default() }
     }
 
     #[test]
@@ -201,6 +247,18 @@ mod tests {
         let blueprint = plan(&spec(4 << 30), &host()).unwrap();
         let text = serde_json::to_string(&blueprint).unwrap();
         assert_eq!(serde_json::from_str::<Blueprint>(&text).unwrap(), blueprint);
+    }
+
+    #[test]
+    fn firmware_blobs_never_overlap() {
+        let mut firmware = plan(&spec(1 << 30), &host()).unwrap().firmware;
+        firmware.push(Firmware { address: layout::GENERATION_ID.0, bytes: vec![0; 16] });
+        firmware.sort_by_key(|blob| blob.address);
+        for pair in firmware.windows(2) {
+            assert!(pair[0].address + pair[0].bytes.len() as u64 <= pair[1].address);
+        }
+        let last = firmware.last().unwrap();
+        assert!(last.address + last.bytes.len() as u64 <= layout::KERNEL.0);
     }
 
     #[test]

@@ -33,8 +33,8 @@ use crate::kvm::{Kick, KvmError, KvmPages, Vm};
 use crate::ram::{Ram, RamError};
 
 pub use blueprint::{
-    Blueprint, CpuidLeaf, Firmware, HostProcessor, MACHINE_VERSION, MachineSpec, PlanError,
-    VcpuBlueprint, plan,
+    Blueprint, CpuidLeaf, Firmware, HostProcessor, Identification, MACHINE_VERSION, MachineSpec,
+    PlanError, VcpuBlueprint, plan,
 };
 use clock::ClockState;
 pub use owner::{Asked, Descriptors, End, Owner, OwnerError, Saved, chain};

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    Blueprint, EndCause, Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError,
-    host_processor, plan,
+    Blueprint, EndCause, Identification, Input, Lent, Machine, MachineError, MachineSpec, Notice,
+    PlanError, host_processor, plan,
 };
 use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
@@ -130,11 +130,9 @@ impl Owner {
 
     /// Boots a machine and runs it to its end.
     pub fn boot(mut self, description: &MachineDescription) -> Result<End, OwnerError> {
-        let MachineDescription { memory, sockets, cores, threads, command_line } = description;
-        let topology = Topology { sockets: *sockets, cores: *cores, threads: *threads };
-        self.command_line.clone_from(command_line);
+        self.command_line.clone_from(&description.command_line);
         let host = host_processor(self.kvm()?)?;
-        let blueprint = plan(&MachineSpec { memory: *memory, topology }, &host)?;
+        let blueprint = plan(&spec_of(description), &host)?;
         let ram = Ram::new(&blueprint.slots)?;
         let machine = self.start(blueprint, ram)?;
         self.run(machine)
@@ -304,6 +302,15 @@ impl Owner {
             memory: blueprint.slots.iter().map(|slot| slot.size).sum(),
             resets: self.resets,
         }
+    }
+}
+
+fn spec_of(description: &MachineDescription) -> MachineSpec {
+    let MachineDescription { memory, sockets, cores, threads, uuid, serial, .. } = description;
+    MachineSpec {
+        memory: *memory,
+        topology: Topology { sockets: *sockets, cores: *cores, threads: *threads },
+        identity: Identification { uuid: *uuid, serial: serial.clone() },
     }
 }
 

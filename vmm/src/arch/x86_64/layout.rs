@@ -44,6 +44,8 @@ pub const FIRMWARE: GuestAddress = GuestAddress(0xe_0000);
 pub const SMBIOS: GuestAddress = GuestAddress(0xf_0000);
 /// The page of the generation id.
 pub const GENERATION_ID: GuestAddress = GuestAddress(0xf_f000);
+/// Where a processor starts after reset in real mode, and where kernels jump that know no better way to restart.
+pub const RESET_VECTOR: GuestAddress = GuestAddress(0xf_fff0);
 /// First address at which a kernel is loaded; firmware memory ends here.
 pub const KERNEL: GuestAddress = GuestAddress(0x10_0000);
 
