@@ -130,7 +130,7 @@ impl Lab {
         let [node] = &mut self.nodes[..] else { bail!("only a lab of one node can be saved") };
         let outcome = node.save_as(name, self.assets.cache(), files, configuration);
         if outcome.is_err() {
-            node.set_up(&self.shares)?;
+            node.set_up(&self.shares, false)?;
         }
         outcome
     }
@@ -143,7 +143,7 @@ impl Lab {
     fn start_direct(&mut self, shares: &[Share]) -> Result<()> {
         let run = RunDirectory::at(&self.directory);
         let node = Node::direct(self.assets.agent(), &run, shares)?;
-        node.set_up(&[])?;
+        node.set_up(&[], false)?;
         self.nodes.push(node);
         self.choice = "this machine itself (its KVM runs ordinary guests)".into();
         Ok(())
@@ -201,7 +201,7 @@ impl Lab {
         }
         self.kind = Some((files, configuration));
         for node in &self.nodes {
-            if let Some(reason) = node.set_up(shares)? {
+            if let Some(reason) = node.set_up(shares, wanted.nodes > 1)? {
                 return Ok(Some(reason));
             }
         }

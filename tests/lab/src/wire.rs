@@ -154,6 +154,8 @@ pub struct Setup {
     pub seed: Vec<u8>,
     /// Host directories to mount.
     pub shares: Vec<Share>,
+    /// Whether there are others to reach. A link to nobody would never take a packet.
+    pub networked: bool,
 }
 
 /// A host directory in the node.

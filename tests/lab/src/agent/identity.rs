@@ -26,7 +26,7 @@ pub(super) fn assume(setup: &Setup) -> Result<()> {
         "/etc/hosts",
         format!("127.0.0.1 localhost\n::1 localhost\n{}", hosts.collect::<String>()),
     )?;
-    address_network(setup.index)
+    if setup.networked { address_network(setup.index) } else { Ok(()) }
 }
 
 /// The first virtio NIC becomes eth0 with 10.99.0.N and fd99::N.

@@ -21,8 +21,8 @@ use crate::wire::{Kind, Setup, Share};
 pub use mux::{Channel, ChannelSender, Mux, Window};
 pub use snapshot::Snapshot;
 
-/// A cold boot takes 5 s on a quiet machine.
-const BOOT_LIMIT: Duration = Duration::from_secs(180);
+/// A cold boot takes 5 s on a quiet machine, 30 on a busy one.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// From the loss of its port to the end of its process.
 const DYING: Duration = Duration::from_secs(3);
 const SETUP_LIMIT: Duration = Duration::from_secs(60);
@@ -165,7 +165,7 @@ impl Node {
     }
 
     /// Gives it its identity and its host directories; says why its KVM is unusable, if it is.
-    pub fn set_up(&self, shares: &[Share]) -> Result<Option<String>> {
+    pub fn set_up(&self, shares: &[Share], networked: bool) -> Result<Option<String>> {
         let mut seed = vec![0; 64];
         fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
         let setup = Setup {
@@ -173,6 +173,7 @@ impl Node {
             clock: SystemTime::UNIX_EPOCH.elapsed()?,
             seed,
             shares: shares.to_vec(),
+            networked,
         };
         let done = self.mux.call(Kind::Setup, &setup, SETUP_LIMIT).with_context(|| {
             format!("node {} does not answer\n{}", self.index, self.console_tail())
@@ -239,7 +240,12 @@ impl Node {
             Machine::Vm { process, .. } | Machine::Direct { process } => process.wait(DYING),
         };
         let how = if ended { "ended unexpectedly" } else { "hangs" };
-        format!("node {} {how}; {}", self.index, self.console_tail())
+        let status = match &mut self.machine {
+            Machine::Vm { process, .. } | Machine::Direct { process } => process.status(),
+        };
+        let status = status.map_or_else(String::new, |status| format!(" ({status})"));
+        let log = tail(&self.run.log());
+        format!("node {} {how}{status}; {}{log}", self.index, self.console_tail())
     }
 
     /// Process that stands for it on the machine.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
@@ -18,6 +18,9 @@ pub struct Snapshot {
     directory: PathBuf,
     memory_in_file: bool,
 }
+
+/// How often a node is booted before the lab gives up.
+const TRIES: u32 = 3;
 
 /// Saved states that no run has used for this long go when the next one is made.
 const KEEP: Duration = Duration::from_hours(72);
@@ -83,11 +86,26 @@ impl Snapshot {
     fn make(&self, cache: &Cache, files: &Files, configuration: &Configuration) -> Result<()> {
         cache.require_space(u64::from(configuration.memory) / 4 + 512)?;
         eprintln!("lab: booting a node once, to save it ...");
-        let started = std::time::Instant::now();
         let work = Scratch::new(&cache.snapshots())?;
         let memory = work.path().join("memory");
         let run = RunDirectory::at(work.path());
-        let mut node = Node::boot(files, configuration, Memory::Shared(&memory), &run)?;
+        let boot = || {
+            let _ = fs::remove_file(&memory);
+            Node::boot(files, configuration, Memory::Shared(&memory), &run)
+        };
+        let mut tries = 1;
+        let mut started = Instant::now();
+        // On a machine under load an emulated CPU now and then loses its timer while it comes up, and waits for ever.
+        let mut node = loop {
+            match boot() {
+                Err(error) if tries < TRIES => {
+                    eprintln!("lab: the node did not come up, trying again ({error:.60})");
+                    tries += 1;
+                    started = Instant::now();
+                }
+                outcome => break outcome?,
+            }
+        };
         let ready = started.elapsed();
         node.write_state(&work.path().join("state"), true)?;
         drop(node);

@@ -58,6 +58,11 @@ impl Process {
         matches!(self.0.try_wait(), Ok(None))
     }
 
+    /// How it ended, if it has.
+    pub fn status(&mut self) -> Option<std::process::ExitStatus> {
+        self.0.try_wait().ok().flatten()
+    }
+
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.0.id()
