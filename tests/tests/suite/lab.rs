@@ -187,11 +187,7 @@ fn killed_lab_leaves_nothing_behind() -> Result<()> {
     assert!(family.len() >= 2, "two nodes have two processes: {family:?}");
     child.kill()?;
     child.wait()?;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while family.iter().any(|pid| is_alive(*pid)) {
-        assert!(Instant::now() < deadline, "{family:?} outlive the lab");
-        sleep(Duration::from_millis(20));
-    }
+    wait_until_gone(&family)?;
     assert_eq!(Traces::now()?, before);
     Ok(())
 }
@@ -254,39 +250,33 @@ fn refused_save_leaves_the_lab_as_it_was() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn lab_killed_while_it_makes_something_leaves_no_process() -> Result<()> {
-    // An empty cache, so that there is something to make first.
-    let cache = tempfile::tempdir()?;
+/// A lab with an empty cache, at the moment when it makes the first thing it needs.
+fn making_lab(cache: &tempfile::TempDir) -> Result<Child> {
     let mut child = command(&["run", "--isolated", "--", "true"])?
         .env("CORTEN_CACHE", cache.path())
         .stderr(Stdio::piped())
         .spawn()?;
     let stderr = child.stderr.take().context("no stderr")?;
-    let making =
-        BufReader::new(stderr).lines().map_while(Result::ok).any(|line| line.contains("fetching"));
-    ensure!(making, "nothing was made");
+    let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+    ensure!(lines.any(|line| line.contains("fetching")), "nothing was made");
+    Ok(child)
+}
+
+#[test]
+fn lab_killed_while_it_makes_something_leaves_no_process() -> Result<()> {
+    let cache = tempfile::tempdir()?;
+    let mut child = making_lab(&cache)?;
     let family = descendants(child.id())?;
     ensure!(family.len() >= 2, "a recipe has processes: {family:?}");
     child.kill()?;
     child.wait()?;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while family.iter().any(|pid| is_alive(*pid)) {
-        ensure!(Instant::now() < deadline, "{family:?} outlive the lab");
-        sleep(Duration::from_millis(20));
-    }
-    Ok(())
+    wait_until_gone(&family)
 }
 
 #[test]
 fn lab_that_is_still_starting_ends_when_asked() -> Result<()> {
     let cache = tempfile::tempdir()?;
-    let mut child = command(&["run", "--isolated", "--", "true"])?
-        .env("CORTEN_CACHE", cache.path())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let stderr = child.stderr.take().context("no stderr")?;
-    BufReader::new(stderr).lines().map_while(Result::ok).any(|line| line.contains("fetching"));
+    let mut child = making_lab(&cache)?;
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
     ensure!(child.wait()?.code() == Some(143));
@@ -416,6 +406,15 @@ fn descendants(root: u32) -> Result<BTreeSet<u32>> {
             return Ok(family);
         }
     }
+}
+
+fn wait_until_gone(family: &BTreeSet<u32>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while family.iter().any(|pid| is_alive(*pid)) {
+        ensure!(Instant::now() < deadline, "{family:?} outlive the lab");
+        sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 fn is_alive(pid: u32) -> bool {
