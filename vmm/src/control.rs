@@ -5,8 +5,8 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use corten_link::{Event, Grant, Link, LinkError, Message, Reply, Request, Role};
 use thiserror::Error;
@@ -22,6 +22,9 @@ pub enum ControlError {
     /// The peer did not begin as it should.
     #[error("the control peer sent {0} before boot or load")]
     Unexpected(String),
+    /// No thread to receive requests.
+    #[error("cannot start the control thread")]
+    Thread(#[source] std::io::Error),
     /// A descriptor that every VM needs was not granted.
     #[error("the descriptor {0} was not granted")]
     NotGranted(Role),
@@ -42,8 +45,10 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
     // Accepted, not done: how it went is told by what comes next, or by the end.
     reply(&link, id, Reply::Done, &[])?;
     let receiver = Arc::clone(&link);
+    let replying = Arc::new(Mutex::new(()));
+    let busy = Arc::clone(&replying);
     let control = std::thread::Builder::new().name("control".into());
-    let _ = control.spawn(move || receive(&receiver, &sender));
+    control.spawn(move || receive(&receiver, &sender, &busy)).map_err(ControlError::Thread)?;
     let end = match request {
         Request::Boot { machine } => owner.boot(&machine),
         Request::Load { command_line } => owner.load(&command_line),
@@ -53,6 +58,8 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
         reason: corten_link::EndReason::NotStarted,
         detail: chain(&error),
     });
+    // The reply to the request that ended it may still be on its way: the process must not end before it is.
+    drop(replying.lock());
     tell(&link, Event::Ended { reason: end.reason, detail: end.detail.clone() });
     Ok(end)
 }
@@ -83,10 +90,11 @@ fn first_request(link: &Link) -> Result<(u64, Request), ControlError> {
     }
 }
 
-/// Passes requests on, one at a time, until the peer is gone.
-fn receive(link: &Link, owner: &Sender<Input>) {
+/// Passes requests on, one at a time, until the peer is gone. `busy` is held from the request to its reply.
+fn receive(link: &Link, owner: &Sender<Input>, busy: &Mutex<()>) {
     while let Ok((message, _)) = link.receive() {
         let Message::Request { id, request } = message else { continue };
+        let _busy = busy.lock().unwrap_or_else(PoisonError::into_inner);
         let (sender, answer) = channel();
         if owner.send(Input::Request(Asked { request, reply: sender })).is_err() {
             return;
