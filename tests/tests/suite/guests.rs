@@ -153,7 +153,7 @@ fn long_debian_disk_boots_to_a_login_by_its_own_boot_configuration() -> Result<(
         cp "/mnt$initrd" /tmp/initrd
         # A seed for cloud-init, as a VMI's cloudInitNoCloud volume is one.
         mkdir /tmp/seed
-        busybox mkfs.vfat -n CIDATA /tmp/seed.img 4096 >/dev/null 2>&1 || { truncate -s 4M /tmp/seed.img; busybox mkfs.vfat -n CIDATA /tmp/seed.img; }
+        mkfs.vfat -n CIDATA -C /tmp/seed.img 4096 >/dev/null
         mount -o loop /tmp/seed.img /tmp/seed
         echo 'instance-id: lab' >/tmp/seed/meta-data
         printf '#cloud-config\nhostname: seeded\nruncmd:\n- [sh, -c, "echo agent $(systemctl is-active qemu-guest-agent) >/dev/ttyS0"]\n' >/tmp/seed/user-data
