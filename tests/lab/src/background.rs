@@ -85,36 +85,31 @@ fn detach_output() -> Result<()> {
     Ok(())
 }
 
-type Asked = (Request, Sender<Done>);
+/// A request, where its answer goes, and what is closed once the client has it.
+type Asked = (Request, Sender<Done>, Receiver<()>);
 
 /// Serves requests about the lab as a whole, on the thread that started the nodes: they end with it.
 fn answer(mut lab: Lab, requests: &Receiver<Asked>) -> Result<()> {
-    for (request, reply) in requests {
+    for (request, reply, written) in requests {
         let mut done = Done::default();
+        let mut last = matches!(request, Request::Down);
         match request {
             Request::Status => done.report = Some(status(&mut lab)),
-            Request::Down => {
-                drop(lab);
-                let _ = reply.send(done);
-                return linger();
-            }
+            Request::Down => {}
             Request::Save(name) => match lab.save(&name) {
-                Ok(()) => {
-                    drop(lab);
-                    let _ = reply.send(done);
-                    return linger();
-                }
+                Ok(()) => last = true,
                 Err(error) => done.error = Some(format!("{error:#}")),
             },
         }
+        if last {
+            drop(lab);
+            let _ = reply.send(done);
+            // Another thread writes the answer: the process must not end before it has.
+            let _ = written.recv_timeout(ANSWER_LIMIT);
+            return Ok(());
+        }
         let _ = reply.send(done);
     }
-    Ok(())
-}
-
-/// The last answer still has to be written by the client's thread.
-fn linger() -> Result<()> {
-    std::thread::sleep(Duration::from_millis(200));
     Ok(())
 }
 
@@ -170,7 +165,10 @@ impl Client {
         match frame.kind {
             Kind::Request => {
                 let (reply, answer) = channel();
-                self.requests.send((frame.parse()?, reply)).context("the lab is ending")?;
+                // Dropped at the end of this function, when the answer is written.
+                let (_written, is_written) = channel();
+                let asked = (frame.parse()?, reply, is_written);
+                self.requests.send(asked).ok().context("the lab is ending")?;
                 let done = answer.recv().context("the lab ended")?;
                 send(writer, &Frame::json(frame.channel, Kind::Done, &done)?)
             }
