@@ -1,5 +1,6 @@
 //! Corten's VM process, driven by a test as its control peer.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -10,7 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use corten_link::{Event, Grant, Link, MachineDescription, Message, Reply, Request, Role};
+use corten_link::{
+    DiskDescription, DiskHost, Event, Grant, Link, MachineDescription, Message, Reply, Request,
+    Role,
+};
 use corten_vmm::arch::x86_64::boot::BootSource;
 
 use crate::host;
@@ -36,24 +40,32 @@ pub struct VmProcess {
 impl VmProcess {
     /// Boots `source` on a machine of this size.
     pub fn boot(cpus: u16, memory: u64, source: BootSource) -> Result<Self> {
+        Self::boot_machine(machine(cpus, memory), source, &[])
+    }
+
+    /// Boots `source` on this machine, with these files as its disks.
+    pub fn boot_machine(
+        machine: MachineDescription,
+        source: BootSource,
+        disks: &[(&str, &File)],
+    ) -> Result<Self> {
         let mut grant = vec![(Role::kernel(), OwnedFd::from(source.kernel))];
         grant.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
-        let command_line = source.command_line;
-        let machine = MachineDescription {
-            memory,
-            sockets: 1,
-            cores: cpus,
-            threads: 1,
-            command_line,
-            uuid: UUID,
-            serial: SERIAL.into(),
-        };
+        grant.extend(grants_of(disks)?);
+        let machine = MachineDescription { command_line: source.command_line, ..machine };
         Self::start(grant, Request::Boot { machine })
     }
 
     /// Goes on with a machine that another process saved. It is paused.
     pub fn load(saved: Grant) -> Result<Self> {
-        Self::start(saved.into_iter().collect(), Request::Load { command_line: String::new() })
+        Self::load_with_disks(saved, &[])
+    }
+
+    /// Goes on with a machine that another process saved, with these files as its disks. It is paused.
+    pub fn load_with_disks(saved: Grant, disks: &[(&str, &File)]) -> Result<Self> {
+        let grant = saved.into_iter().chain(grants_of(disks)?).collect();
+        let request = Request::Load { command_line: String::new(), disks: BTreeMap::new() };
+        Self::start(grant, request)
     }
 
     fn start(mut grant: Vec<(Role, OwnedFd)>, first: Request) -> Result<Self> {
@@ -193,6 +205,37 @@ impl VmProcess {
     pub fn id(&self) -> u32 {
         self.child.id()
     }
+}
+
+/// A machine of this size without disks, that tests can tell from others.
+pub fn machine(cpus: u16, memory: u64) -> MachineDescription {
+    MachineDescription {
+        memory,
+        sockets: 1,
+        cores: cpus,
+        threads: 1,
+        command_line: String::new(),
+        uuid: UUID,
+        serial: SERIAL.into(),
+        disks: Vec::new(),
+    }
+}
+
+/// A disk of this name, as VMs get them by default.
+pub fn disk(name: &str) -> DiskDescription {
+    DiskDescription {
+        name: name.into(),
+        serial: name.into(),
+        read_only: false,
+        queues: 1,
+        block_size: None,
+        host: DiskHost::default(),
+    }
+}
+
+fn grants_of(disks: &[(&str, &File)]) -> Result<Vec<(Role, OwnedFd)>> {
+    let grant = |(name, file): &(&str, &File)| Ok((Role::disk(name)?, file.try_clone()?.into()));
+    disks.iter().map(grant).collect()
 }
 
 impl Drop for VmProcess {

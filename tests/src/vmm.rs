@@ -15,7 +15,8 @@ use corten_vmm::arch::x86_64::boot::BootSource;
 use corten_vmm::arch::x86_64::layout;
 use corten_vmm::arch::x86_64::topology::Topology;
 use corten_vmm::machine::{
-    Blueprint, Identification, Input, Lent, Machine, MachineSpec, Notice, host_processor, plan,
+    Blueprint, Devices, Identification, Input, Lent, Machine, MachineSpec, Notice, host_processor,
+    plan,
 };
 use corten_vmm::ram::Ram;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -88,6 +89,7 @@ pub fn small() -> MachineSpec {
         memory: 32 << 20,
         topology: Topology { sockets: 1, cores: 1, threads: 1 },
         identity: Identification::default(),
+        disks: Vec::new(),
     }
 }
 
@@ -122,6 +124,7 @@ impl TestMachine {
             kvm: kvm()?,
             console: Box::new(console.clone()),
             owner,
+            devices: Devices::new(),
             extra_ports: vec![(Range::new(u64::from(RESULT_PORT), 4), port.clone())],
         };
         let machine = Machine::assemble(blueprint, ram, lent)?;
@@ -144,7 +147,7 @@ impl TestMachine {
         self.machine.stop(limit)?;
         let records = self.machine.save()?;
         let blueprint = self.machine.blueprint().clone();
-        let ram = self.machine.into_ram();
+        let (ram, _) = self.machine.take_down(limit)?;
         let mut next = Self::assemble_with(blueprint, ram, (self.port, self.reports))?;
         next.machine.load(records.clone())?;
         Ok((next, records))
@@ -165,7 +168,7 @@ impl TestMachine {
         let console = || format!("no notice; console {:?}", self.console.text());
         match self.notices.recv_timeout(limit).with_context(console)? {
             Input::Vcpu { notice, .. } => Ok(notice),
-            Input::Request(asked) => bail!("nobody asks in this test: {asked:?}"),
+            other => bail!("not expected in this test: {other:?}"),
         }
     }
 }

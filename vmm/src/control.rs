@@ -51,7 +51,7 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
     control.spawn(move || receive(&receiver, &sender, &busy)).map_err(ControlError::Thread)?;
     let end = match request {
         Request::Boot { machine } => owner.boot(&machine),
-        Request::Load { command_line } => owner.load(&command_line),
+        Request::Load { command_line, disks } => owner.load(&command_line, &disks),
         other => return Err(ControlError::Unexpected(format!("{other:?}"))),
     };
     let end = end.unwrap_or_else(|error| End {
@@ -74,6 +74,10 @@ fn descriptors(mut grant: Grant) -> Result<Descriptors, ControlError> {
         ram: file(Role::ram()),
         records: file(Role::records()),
         console: grant.remove(&Role::console()),
+        disks: grant
+            .into_iter()
+            .filter_map(|(role, fd)| Some((role.disk_name()?.to_owned(), fd)))
+            .collect(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! What the control peer asks of a VM process, and what that tells.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::EndReason;
@@ -22,6 +24,86 @@ pub struct MachineDescription {
     pub uuid: [u8; 16],
     /// What the guest reads as its serial number.
     pub serial: String,
+    /// Disks, in the order in which the guest finds them. Each comes as a descriptor of the role `disk/NAME`.
+    #[serde(default)]
+    pub disks: Vec<DiskDescription>,
+}
+
+/// A disk as its user wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DiskDescription {
+    /// That of its role.
+    pub name: String,
+    /// What the guest knows it by: at most 20 bytes of printable ASCII.
+    #[serde(default)]
+    pub serial: String,
+    /// Refuses to be written.
+    #[serde(default)]
+    pub read_only: bool,
+    /// How many queues it has.
+    #[serde(default = "one")]
+    pub queues: u16,
+    /// What transfers are multiples of; none for what the file needs.
+    #[serde(default)]
+    pub block_size: Option<u32>,
+    /// What the guest does not see of it.
+    #[serde(default)]
+    pub host: DiskHost,
+}
+
+fn one() -> u16 {
+    1
+}
+
+/// How the host treats a disk. May change when a machine is loaded elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct DiskHost {
+    /// Whether to bypass the page cache, where the file system can.
+    pub direct: bool,
+    /// What becomes of requests that the host fails.
+    pub on_error: OnDiskError,
+    /// What does its transfers.
+    pub engine: DiskEngine,
+    /// Bytes.
+    pub bytes: Option<DiskRate>,
+    /// Requests.
+    pub requests: Option<DiskRate>,
+}
+
+/// What becomes of a request that the host fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnDiskError {
+    /// The guest gets an I/O error.
+    #[default]
+    Report,
+    /// The machine is paused. A resume does the request again.
+    Pause,
+}
+
+/// What does a disk's transfers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskEngine {
+    /// Rings where the host allows them, else threads.
+    #[default]
+    Auto,
+    /// io_uring.
+    Ring,
+    /// Threads.
+    Pool,
+}
+
+/// How much of something a disk may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DiskRate {
+    /// In each second, over a long time.
+    pub per_second: u64,
+    /// At once, after a rest.
+    pub burst: u64,
 }
 
 /// What the control peer wants.
@@ -37,6 +119,9 @@ pub enum Request {
     Load {
         /// For a reset later on.
         command_line: String,
+        /// How to treat its disks, by name; the others by default.
+        #[serde(default)]
+        disks: BTreeMap<String, DiskHost>,
     },
     /// Say how it is.
     Info,
@@ -104,7 +189,7 @@ pub enum RunState {
 }
 
 /// Numbers since the VM started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Counters {
     /// Exits to the VM process for ports.
@@ -115,6 +200,34 @@ pub struct Counters {
     pub kicks: u64,
     /// Bytes that the guest's console did not take.
     pub console_bytes_dropped: u64,
+    /// Those of each disk, by name.
+    pub disks: BTreeMap<String, DiskCounters>,
+}
+
+/// Numbers of one disk, over all of its queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DiskCounters {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Bytes they gave the guest.
+    pub read_bytes: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Bytes they took from the guest.
+    pub written_bytes: u64,
+    /// Flushes that succeeded.
+    pub flushes: u64,
+    /// Requests to discard that succeeded.
+    pub discards: u64,
+    /// Requests to write zeroes that succeeded.
+    pub write_zeroes: u64,
+    /// Requests that the host failed, whether the guest was told or the request is held.
+    pub errors: u64,
+    /// Requests that the guest got wrong.
+    pub bad_requests: u64,
+    /// Times that a queue waited for its rate limit.
+    pub throttled: u64,
 }
 
 /// What the VM process tells by itself.
@@ -125,6 +238,17 @@ pub enum Event {
     Reset,
     /// The guest's kernel panicked and writes a crash dump.
     CrashLoaded,
+    /// A disk failed a request, which is held until the next resume.
+    DiskFailed {
+        /// Name of the disk.
+        disk: String,
+        /// What the guest wanted.
+        operation: String,
+        /// Why it failed.
+        error: String,
+        /// Whether the machine is paused now.
+        paused: bool,
+    },
     /// It is over. The process ends next, with the reason's exit status.
     Ended {
         /// Why.

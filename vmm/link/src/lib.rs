@@ -13,7 +13,10 @@ mod message;
 mod role;
 mod socket;
 
-pub use control::{Counters, Event, Info, MachineDescription, Reply, Request, RunState};
+pub use control::{
+    Counters, DiskCounters, DiskDescription, DiskEngine, DiskHost, DiskRate, Event, Info,
+    MachineDescription, OnDiskError, Reply, Request, RunState,
+};
 pub use end::EndReason;
 pub use message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message, MessageError, VERSION};
 pub use role::{Role, RoleError};

@@ -76,6 +76,16 @@ impl Role {
         format!("tap/{network}/{queue}").parse()
     }
 
+    /// The disk `name`.
+    pub fn disk(name: &str) -> Result<Self, RoleError> {
+        format!("disk/{name}").parse()
+    }
+
+    /// The name of the disk, if it is one's role.
+    pub fn disk_name(&self) -> Option<&str> {
+        self.0.strip_prefix("disk/").filter(|name| !name.contains('/'))
+    }
+
     /// The role as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -142,6 +152,9 @@ mod tests {
             assert_eq!(text.parse::<Role>().unwrap().as_str(), text);
         }
         assert_eq!(Role::tap("net1", 3).unwrap().as_str(), "tap/net1/3");
+        assert_eq!(Role::disk("vda").unwrap().disk_name(), Some("vda"));
+        assert_eq!(Role::tap("net1", 3).unwrap().disk_name(), None);
+        assert!(Role::disk("a/b").unwrap().disk_name().is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use thiserror::Error;
 pub use exit::{Access, Exit, Failure};
 pub use kick::Kick;
 pub use vcpu::Vcpu;
-pub use vm::{KvmPages, Message, Vm};
+pub use vm::{KvmPages, Vm};
 
 /// KVM refused something.
 #[derive(Debug, Error)]

@@ -5,13 +5,14 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Mutex;
 
 use corten_devices::Interrupt;
+use corten_devices::pci::{Doorbell, Message};
 use kvm_bindings::{
     KVM_CLOCK_REALTIME, KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC,
     KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES, KvmIrqRouting,
     kvm_clock_data, kvm_cpuid_entry2, kvm_irq_routing_entry, kvm_irq_routing_irqchip,
     kvm_irq_routing_msi, kvm_irqchip, kvm_userspace_memory_region,
 };
-use kvm_ioctls::{Cap, Kvm, VmFd};
+use kvm_ioctls::{Cap, IoEventAddress, Kvm, NoDatamatch, VmFd};
 use vm_memory::GuestAddress;
 
 use super::{KvmError, Vcpu, cannot};
@@ -36,15 +37,6 @@ pub struct Vm {
     kvm: Kvm,
     fd: VmFd,
     routes: Mutex<Vec<kvm_irq_routing_entry>>,
-}
-
-/// A message-signalled interrupt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Where it is written.
-    pub address: u64,
-    /// What is written.
-    pub data: u32,
 }
 
 /// Places KVM wants for itself.
@@ -144,6 +136,20 @@ impl Vm {
         }
         drop(routes);
         self.commit_routes()
+    }
+
+    /// From now on a write at the doorbell's address rings it, without an exit to us.
+    pub fn bind(&self, doorbell: &Doorbell) -> Result<(), KvmError> {
+        let address = IoEventAddress::Mmio(doorbell.address.0);
+        let outcome = self.fd.register_ioevent(&doorbell.eventfd, &address, NoDatamatch);
+        outcome.map_err(cannot(format!("bind a doorbell to {:#x}", doorbell.address.0)))
+    }
+
+    /// Undoes [`Vm::bind`].
+    pub fn unbind(&self, doorbell: &Doorbell) -> Result<(), KvmError> {
+        let address = IoEventAddress::Mmio(doorbell.address.0);
+        let outcome = self.fd.unregister_ioevent(&doorbell.eventfd, &address, NoDatamatch);
+        outcome.map_err(cannot(format!("release the doorbell at {:#x}", doorbell.address.0)))
     }
 
     fn commit_routes(&self) -> Result<(), KvmError> {

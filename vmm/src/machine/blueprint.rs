@@ -4,6 +4,8 @@
 //! move to another host, after a reset. Nothing in it is ever asked of the host anew.
 
 use corten_devices::Range;
+use corten_devices::pci::SLOTS;
+use corten_devices::virtio::BAR_SIZE;
 use kvm_bindings::kvm_cpuid_entry2;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -20,6 +22,8 @@ use crate::ram::{self, RamError, Slot};
 pub const MACHINE_VERSION: u16 = 1;
 
 const GIGABYTE: u64 = 1 << 30;
+/// Slots without that of the host bridge.
+const FUNCTIONS: usize = SLOTS as usize - 1;
 
 /// Code at [`layout::RESET_VECTOR`]: pulses the reset line of the i8042, as a BIOS would. Linux gets here when it
 /// restarts with hardware-reduced ACPI and without EFI: it takes such a machine for an EFI one, finds no EFI, and
@@ -40,6 +44,8 @@ pub struct MachineSpec {
     pub topology: Topology,
     /// What the guest reads about itself in SMBIOS.
     pub identity: Identification,
+    /// Disks, in the order in which the guest finds them.
+    pub disks: Vec<DiskBlueprint>,
 }
 
 /// What tells a machine from others.
@@ -76,6 +82,56 @@ pub struct Blueprint {
     pub firmware: Vec<Firmware>,
     /// Where the ACPI tables start.
     pub rsdp: u64,
+    /// The PCI bus.
+    pub pci: PciBlueprint,
+}
+
+/// The PCI bus.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PciBlueprint {
+    /// Where BARs can be.
+    pub windows: Vec<Range>,
+    /// What is on it.
+    pub functions: Vec<FunctionBlueprint>,
+}
+
+/// One PCI function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionBlueprint {
+    /// Device number on bus 0.
+    pub slot: u8,
+    /// Where its BAR is when the guest starts.
+    pub bar: u64,
+    /// What it is.
+    pub device: DeviceBlueprint,
+}
+
+/// What a PCI function is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum DeviceBlueprint {
+    /// A disk.
+    Disk(DiskBlueprint),
+}
+
+/// A disk as its guest sees it. How large it is, is not promised: disks grow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskBlueprint {
+    /// That of its descriptor's role. The guest does not see it, but it says which disk this is.
+    pub name: String,
+    /// What the guest knows it by.
+    pub serial: String,
+    /// Refuses to be written.
+    pub read_only: bool,
+    /// How many queues it has.
+    pub queues: u16,
+    /// The largest size of each.
+    pub queue_size: u16,
+    /// What transfers are multiples of.
+    pub block_size: u32,
 }
 
 /// One processor.
@@ -131,6 +187,12 @@ pub enum PlanError {
         /// Bits of a physical address.
         bits: u32,
     },
+    /// More devices than there are places for.
+    #[error("{0} devices do not fit on a bus of {FUNCTIONS}")]
+    Functions(usize),
+    /// Two devices of one name.
+    #[error("two disks have the name {0:?}")]
+    SameName(String),
 }
 
 /// Plans a machine.
@@ -153,9 +215,10 @@ pub fn plan(spec: &MachineSpec, host: &HostProcessor) -> Result<Blueprint, PlanE
         .collect();
     let cpus: Vec<Cpu> =
         vcpus.iter().map(|vcpu| Cpu { apic_id: vcpu.apic_id, enabled: true }).collect();
+    let window_64 = pci_window_64(end, bits);
     let tables = acpi::build(&AcpiInput {
         cpus: &cpus,
-        pci_window_64: pci_window_64(end, bits),
+        pci_window_64: window_64,
         hotplug_slots: acpi::HOTPLUG_SLOTS,
     })?;
     let firmware = vec![
@@ -170,7 +233,30 @@ pub fn plan(spec: &MachineSpec, host: &HostProcessor) -> Result<Blueprint, PlanE
         tsc_khz: host.tsc_khz,
         firmware,
         rsdp: tables.rsdp.0,
+        pci: PciBlueprint {
+            windows: [layout::PCI_WINDOW].into_iter().chain(window_64).collect(),
+            functions: functions(&spec.disks)?,
+        },
     })
+}
+
+/// Slots and BARs in the order of the devices: what the guest calls them follows from that.
+fn functions(disks: &[DiskBlueprint]) -> Result<Vec<FunctionBlueprint>, PlanError> {
+    let same = |(at, disk): &(usize, &DiskBlueprint)| {
+        disks[..*at].iter().any(|other| other.name == disk.name)
+    };
+    if let Some((_, disk)) = disks.iter().enumerate().find(same) {
+        return Err(PlanError::SameName(disk.name.clone()));
+    }
+    if disks.len() > FUNCTIONS {
+        return Err(PlanError::Functions(disks.len()));
+    }
+    let function = |(slot, disk): (u8, &DiskBlueprint)| FunctionBlueprint {
+        slot,
+        bar: layout::PCI_WINDOW.base + u64::from(slot) * BAR_SIZE,
+        device: DeviceBlueprint::Disk(disk.clone()),
+    };
+    Ok((1..).zip(disks).map(function).collect())
 }
 
 fn description(identity: &Identification) -> SmbiosInput {
@@ -202,6 +288,13 @@ impl Blueprint {
     pub fn rsdp(&self) -> GuestAddress {
         GuestAddress(self.rsdp)
     }
+
+    /// Its disks.
+    pub fn disks(&self) -> impl Iterator<Item = &DiskBlueprint> {
+        self.pci.functions.iter().map(|function| match &function.device {
+            DeviceBlueprint::Disk(disk) => disk,
+        })
+    }
 }
 
 impl From<&kvm_cpuid_entry2> for CpuidLeaf {
@@ -231,7 +324,18 @@ mod tests {
 
     fn spec(memory: u64) -> MachineSpec {
         let topology = Topology { sockets: 1, cores: 3, threads: 2 };
-        MachineSpec { memory, topology, identity: Identification::default() }
+        MachineSpec { memory, topology, identity: Identification::default(), disks: Vec::new() }
+    }
+
+    fn disk(name: &str) -> DiskBlueprint {
+        DiskBlueprint {
+            name: name.into(),
+            serial: String::new(),
+            read_only: false,
+            queues: 1,
+            queue_size: 256,
+            block_size: 512,
+        }
     }
 
     #[test]
@@ -259,6 +363,27 @@ mod tests {
         }
         let last = firmware.last().unwrap();
         assert!(last.address + last.bytes.len() as u64 <= layout::KERNEL.0);
+    }
+
+    #[test]
+    fn disks_get_slots_and_bars_in_their_order() {
+        let disks = vec![disk("root"), disk("data")];
+        let blueprint = plan(&MachineSpec { disks, ..spec(1 << 30) }, &host()).unwrap();
+        let places: Vec<_> =
+            blueprint.pci.functions.iter().map(|function| (function.slot, function.bar)).collect();
+        assert_eq!(places, [(1, 0xc000_8000), (2, 0xc001_0000)]);
+    }
+
+    #[test]
+    fn too_many_disks_and_two_of_one_name_are_refused() {
+        let names: Vec<String> = (0..32).map(|number| format!("disk-{number}")).collect();
+        let disks = |count: usize| names[..count].iter().map(|name| disk(name)).collect();
+        let spec = |disks| MachineSpec { disks, ..spec(1 << 30) };
+        assert_eq!(plan(&spec(disks(31)), &host()).unwrap().pci.functions.len(), 31);
+        let error = plan(&spec(disks(32)), &host()).unwrap_err();
+        assert_eq!(error.to_string(), "32 devices do not fit on a bus of 31");
+        let error = plan(&spec(vec![disk("a"), disk("a")]), &host()).unwrap_err();
+        assert_eq!(error.to_string(), "two disks have the name \"a\"");
     }
 
     #[test]

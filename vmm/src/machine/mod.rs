@@ -6,18 +6,25 @@
 
 mod blueprint;
 mod clock;
+mod disks;
+mod functions;
 pub mod order;
 mod owner;
 mod platform;
+mod routes;
 mod vcpus;
+mod workers;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use corten_devices::block::DiskFailure;
 use corten_devices::{BusError, Effect, RecordError, Records, Registers, State};
+use corten_link::DiskCounters;
 use kvm_bindings::{
     KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, kvm_cpuid_entry2,
     kvm_irqchip, kvm_regs,
@@ -33,14 +40,19 @@ use crate::kvm::{Kick, KvmError, KvmPages, Vm};
 use crate::ram::{Ram, RamError};
 
 pub use blueprint::{
-    Blueprint, CpuidLeaf, Firmware, HostProcessor, Identification, MACHINE_VERSION, MachineSpec,
-    PlanError, VcpuBlueprint, plan,
+    Blueprint, CpuidLeaf, DeviceBlueprint, DiskBlueprint, Firmware, FunctionBlueprint,
+    HostProcessor, Identification, MACHINE_VERSION, MachineSpec, PciBlueprint, PlanError,
+    VcpuBlueprint, plan,
 };
 use clock::ClockState;
+pub use disks::DiskSetupError;
+use functions::Functions;
+pub use functions::{Devices, FunctionError};
 pub use owner::{Asked, Descriptors, End, Owner, OwnerError, Saved, chain};
 pub use platform::{Platform, PlatformError};
 use vcpus::VcpuThread;
 pub use vcpus::{Buses, EndCause, ExitCounters, VcpuError};
+pub use workers::WorkerError;
 
 const CONTROLLERS: [u32; 3] = [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_IRQCHIP_IOAPIC];
 
@@ -54,6 +66,15 @@ pub enum Input {
         /// What.
         notice: Notice,
     },
+    /// A disk holds a request that the host failed.
+    DiskFailed {
+        /// Name of the disk.
+        disk: String,
+        /// What failed.
+        failure: DiskFailure,
+    },
+    /// The machine cannot go on.
+    Broken(String),
     /// From the control peer.
     Request(Asked),
 }
@@ -93,6 +114,8 @@ pub struct Lent {
     pub console: Box<dyn Write + Send>,
     /// Where notices go.
     pub owner: Sender<Input>,
+    /// What the functions on its PCI bus are made of.
+    pub devices: Devices,
     /// Devices on ports that the machine knows nothing of.
     pub extra_ports: Vec<(corten_devices::Range, Arc<dyn Registers>)>,
 }
@@ -112,6 +135,9 @@ pub enum MachineError {
     /// A device.
     #[error(transparent)]
     Platform(#[from] PlatformError),
+    /// PCI functions.
+    #[error(transparent)]
+    Functions(#[from] FunctionError),
     /// Two devices at one place.
     #[error("cannot put a device on the bus")]
     Bus(#[from] BusError),
@@ -165,9 +191,13 @@ pub struct Machine {
     pending: Vec<Pending>,
     stopped_at: Option<ClockState>,
     running: bool,
-    vm: Vm,
+    vm: Arc<Vm>,
     shape: StateShape,
     platform: Platform,
+    functions: Functions,
+    /// What answers at a fixed place.
+    fixed: Buses,
+    /// That, and BARs where the guest has them.
     buses: Arc<Buses>,
     counters: Arc<ExitCounters>,
     blueprint: Blueprint,
@@ -182,13 +212,17 @@ impl Machine {
         }
         Kick::prepare().map_err(|source| VcpuError::Thread { index: 0, source })?;
         let pages = KvmPages { identity_map: layout::KVM_IDENTITY_MAP, tss: layout::KVM_TSS };
-        let vm = Vm::new(lent.kvm, pages, layout::LINES)?;
+        let vm = Arc::new(Vm::new(lent.kvm, pages, layout::LINES)?);
         vm.set_memory(&ram)?;
         let platform = Platform::new(&vm, &ram, lent.console)?;
-        let mut buses = Buses::default();
-        platform.attach(&mut buses)?;
+        let processors = blueprint.vcpus.len();
+        let functions =
+            Functions::new(&blueprint.pci, processors, (&vm, &ram), lent.devices, &lent.owner)?;
+        let mut fixed = Buses::default();
+        platform.attach(&mut fixed)?;
+        functions.attach(&mut fixed)?;
         for (range, device) in lent.extra_ports {
-            buses.ports.insert(range, device)?;
+            fixed.ports.insert(range, device)?;
         }
         let counters = Arc::new(ExitCounters::default());
         let mut vcpus = Vec::new();
@@ -200,7 +234,6 @@ impl Machine {
         }
         // After CPUID: which MSRs there are may depend on it.
         let shape = StateShape { msrs: vm.msr_indices()?, xsave_size: vm.xsave_size() };
-        let buses = Arc::new(buses);
         Ok(Self {
             vcpus,
             pending: Vec::new(),
@@ -209,7 +242,9 @@ impl Machine {
             vm,
             shape,
             platform,
-            buses,
+            functions,
+            fixed,
+            buses: Arc::default(),
             counters,
             blueprint,
             ram,
@@ -223,8 +258,9 @@ impl Machine {
             let address = GuestAddress(firmware.address);
             memory.write_slice(&firmware.bytes, address).map_err(MachineError::Firmware)?;
         }
+        self.platform.renew_generation_id()?;
         let mut records = Records::default();
-        self.platform.save(&mut records)?;
+        self.save_devices(&mut records)?;
         records.put("", &self.controllers()?)?;
         for (index, vcpu) in self.vcpus.iter().enumerate() {
             let mut state = self.vcpu_state(index, vcpu)?;
@@ -250,7 +286,10 @@ impl Machine {
                         .iter()
                         .try_for_each(|chip| self.vm.set_interrupt_controller(chip))?;
                 }
-                order::Load::Devices => self.platform.load(&mut records)?,
+                order::Load::Devices => {
+                    self.platform.load(&mut records)?;
+                    self.functions.load(&mut records)?;
+                }
                 order::Load::Clock => self.stopped_at = Some(records.take("")?),
             }
         }
@@ -276,6 +315,7 @@ impl Machine {
     pub fn resume(&mut self, advance: bool) -> Result<(), MachineError> {
         for step in order::RESUME {
             match step.action {
+                order::Resume::LockDisks => self.functions.lock()?,
                 order::Resume::SetClock => {
                     if let Some(saved) = &self.stopped_at {
                         self.vm.set_clock(&saved.clock, advance)?;
@@ -283,8 +323,10 @@ impl Machine {
                 }
                 order::Resume::SetTscOffset => self.set_tsc_offsets()?,
                 order::Resume::LoadMsrsAndEvents => self.load_msrs_and_events()?,
-                // The devices of today have no queues.
-                order::Resume::StartDevices => {}
+                order::Resume::StartDevices => {
+                    self.place_bars()?;
+                    self.functions.start()?;
+                }
                 order::Resume::AnnounceStop => self.announce_stop()?,
                 order::Resume::RunVcpus => {
                     self.running = true;
@@ -334,13 +376,13 @@ impl Machine {
         Ok(())
     }
 
-    /// Stops the guest. If a vCPU does not stop in time, all go on and the error says which.
+    /// Stops the guest. If a vCPU or a device does not stop in time, all go on and the error says which.
     pub fn stop(&mut self, limit: Duration) -> Result<(), MachineError> {
         for step in order::STOP {
             match step.action {
                 order::Stop::ParkVcpus => {
                     if let Err(error) = self.park_vcpus(limit) {
-                        self.vcpus.iter().try_for_each(|vcpu| vcpu.run(&self.buses))?;
+                        self.go_on()?;
                         return Err(error);
                     }
                     self.running = false;
@@ -349,10 +391,45 @@ impl Machine {
                     self.stopped_at = Some(self.clock_now()?);
                     self.pending = self.read_times()?;
                 }
-                // The devices of today have no requests in flight.
-                order::Stop::DrainDevices => {}
+                order::Stop::DrainDevices => {
+                    if let Err(error) = self.functions.stop(limit) {
+                        self.go_on()?;
+                        return Err(error.into());
+                    }
+                }
             }
         }
+        Ok(())
+    }
+
+    /// After a stop that failed: nothing was changed yet.
+    fn go_on(&mut self) -> Result<(), MachineError> {
+        self.stopped_at = None;
+        self.pending.clear();
+        self.running = true;
+        Ok(self.vcpus.iter().try_for_each(|vcpu| vcpu.run(&self.buses))?)
+    }
+
+    /// Carries out what a guest's access asked of the machine's devices; does nothing for other effects.
+    pub fn carry_out(&mut self, effect: Effect, limit: Duration) -> Result<(), MachineError> {
+        match effect {
+            // A machine that is stopped starts and places everything when it is resumed.
+            _ if !self.running => {}
+            Effect::Activate { slot } => self.functions.activate(slot),
+            Effect::Deactivate { slot } => self.functions.deactivate(slot, limit)?,
+            Effect::MoveBars { .. } => {
+                // All of them: another one may be told by memory, and look before its next exit.
+                self.park_vcpus(limit)?;
+                self.place_bars()?;
+                self.vcpus.iter().try_for_each(|vcpu| vcpu.run(&self.buses))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn place_bars(&mut self) -> Result<(), MachineError> {
+        self.buses = Arc::new(self.functions.place_bars(&self.fixed, &self.vm)?);
         Ok(())
     }
 
@@ -380,7 +457,7 @@ impl Machine {
         let mut records = Records::default();
         for step in order::SAVE {
             match step.action {
-                order::Save::Devices => self.platform.save(&mut records)?,
+                order::Save::Devices => self.save_devices(&mut records)?,
                 order::Save::InterruptControllers => records.put("", &self.controllers()?)?,
                 order::Save::Vcpus => {
                     for (index, vcpu) in self.vcpus.iter().enumerate() {
@@ -394,6 +471,11 @@ impl Machine {
             }
         }
         Ok(records)
+    }
+
+    fn save_devices(&self, records: &mut Records) -> Result<(), RecordError> {
+        self.platform.save(records)?;
+        self.functions.save(records)
     }
 
     fn vcpu_state(&self, index: usize, vcpu: &VcpuThread) -> Result<VcpuState, MachineError> {
@@ -439,11 +521,21 @@ impl Machine {
         self.running
     }
 
-    /// Takes the machine down and gives its memory back.
-    pub fn into_ram(self) -> Ram {
-        let Self { ram, vcpus, .. } = self;
+    /// What each disk counted.
+    pub fn disk_counters(&self) -> BTreeMap<String, DiskCounters> {
+        self.functions.counters()
+    }
+
+    /// Takes the machine down and gives back its memory and its devices, for another one. Fails if a device does not
+    /// finish in time: what it has begun would end in that memory.
+    pub fn take_down(self, limit: Duration) -> Result<(Ram, Devices), MachineError> {
+        let Self { ram, vcpus, functions, fixed, buses, running, .. } = self;
         drop(vcpus);
-        ram
+        if running {
+            functions.stop(limit)?;
+        }
+        drop((fixed, buses));
+        Ok((ram, functions.into_devices()?))
     }
 }
 

@@ -55,13 +55,15 @@ pub enum Load {
 /// What resuming does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
+    /// Disks are locked.
+    LockDisks,
     /// The guest's clock is set.
     SetClock,
     /// Every vCPU gets its time stamp counter, all by one offset.
     SetTscOffset,
     /// MSRs, the timer's deadline last, then events.
     LoadMsrsAndEvents,
-    /// Devices get their queues, look at each once and raise each interrupt once.
+    /// BARs and doorbells are put where they are, devices get their queues, look at each once and raise each interrupt once.
     StartDevices,
     /// The guest's watchdogs are told.
     AnnounceStop,
@@ -115,6 +117,10 @@ pub const LOAD: &[Step<Load>] = &[
 
 /// Resuming.
 pub const RESUME: &[Step<Resume>] = &[
+    step(
+        Resume::LockDisks,
+        "first: a machine whose disks another one writes to must not run, nor change at all",
+    ),
     step(Resume::SetClock, "directly before running, or the guest would see the time in between"),
     step(
         Resume::SetTscOffset,
@@ -172,6 +178,11 @@ mod tests {
     fn clock_comes_before_counter_and_that_before_the_deadline() {
         assert!(place(RESUME, Resume::SetClock) < place(RESUME, Resume::SetTscOffset));
         assert!(place(RESUME, Resume::SetTscOffset) < place(RESUME, Resume::LoadMsrsAndEvents));
+    }
+
+    #[test]
+    fn nothing_changes_before_the_disks_are_locked() {
+        assert_eq!(place(RESUME, Resume::LockDisks), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Requests of the control peer and notices of vCPUs come in one queue. The owner never waits without a deadline and
 //! never waits for a vCPU that could wait for it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::OwnedFd;
@@ -10,25 +11,35 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use corten_devices::block::{DiskFailure, DiskFile};
 use corten_devices::legacy::nonblocking;
 use corten_devices::{Effect, Records};
 use corten_link::{
-    Counters, EndReason, Event, Info, MachineDescription, Reply, Request, Role, RunState,
+    Counters, DiskDescription, DiskHost, EndReason, Event, Info, MachineDescription, Reply,
+    Request, Role, RunState,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    Blueprint, EndCause, Identification, Input, Lent, Machine, MachineError, MachineSpec, Notice,
-    PlanError, host_processor, plan,
+    Blueprint, Devices, DiskBlueprint, DiskSetupError, EndCause, FunctionError, Identification,
+    Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError, disks, host_processor,
+    plan,
 };
 use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
 use crate::ram::{Ram, RamError};
 
-/// How long vCPUs may take to leave the guest: they do at once, unless the host is overloaded.
+/// How long vCPUs may take to leave the guest, and disks to finish: they do at once, unless the host is overloaded.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// What a disk's queue holds at most: enough for any driver's depth.
+const QUEUE_SIZE: u16 = 256;
+
+/// How to treat disks, by name.
+type Hosts = BTreeMap<String, DiskHost>;
+/// Open disks, by name.
+type Files = BTreeMap<String, DiskFile>;
 
 /// Descriptors that a VM was granted, for as long as it lives: a reset needs them again.
 #[derive(Debug)]
@@ -45,6 +56,8 @@ pub struct Descriptors {
     pub ram: Option<File>,
     /// A saved machine.
     pub records: Option<File>,
+    /// Disks by name.
+    pub disks: BTreeMap<String, OwnedFd>,
 }
 
 /// A saved machine without its memory.
@@ -88,6 +101,9 @@ pub enum OwnerError {
     /// Guest memory.
     #[error(transparent)]
     Ram(#[from] RamError),
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] DiskSetupError),
     /// A saved machine that is none.
     #[error("the saved machine cannot be read")]
     Saved(#[source] serde_json::Error),
@@ -132,21 +148,55 @@ impl Owner {
     pub fn boot(mut self, description: &MachineDescription) -> Result<End, OwnerError> {
         self.command_line.clone_from(&description.command_line);
         let host = host_processor(self.kvm()?)?;
-        let blueprint = plan(&spec_of(description), &host)?;
+        let hosts: Hosts =
+            description.disks.iter().map(|disk| (disk.name.clone(), disk.host)).collect();
+        let files = self.open_disks(description.disks.iter().map(|disk| &disk.name), &hosts)?;
+        let blueprint = plan(&spec_of(description, &files), &host)?;
+        let devices = self.devices(&blueprint, files, &hosts)?;
         let ram = Ram::new(&blueprint.slots)?;
-        let machine = self.start(blueprint, ram)?;
+        let machine = self.start(blueprint, ram, devices)?;
         self.run(machine)
     }
 
     /// Goes on with a saved machine, paused at first, to its end.
-    pub fn load(mut self, command_line: &str) -> Result<End, OwnerError> {
+    pub fn load(mut self, command_line: &str, hosts: &Hosts) -> Result<End, OwnerError> {
         self.command_line = command_line.into();
         let Saved { blueprint, records } = self.read_saved()?;
         let ram = self.descriptors.ram.take().ok_or_else(|| OwnerError::NotGranted(Role::ram()))?;
         let ram = Ram::map(ram, &blueprint.slots)?;
-        let mut machine = self.assemble(blueprint, ram)?;
+        let files = self.open_disks(blueprint.disks().map(|disk| &disk.name), hosts)?;
+        let devices = self.devices(&blueprint, files, hosts)?;
+        let mut machine = self.assemble(blueprint, ram, devices)?;
         machine.load(records)?;
         self.run(machine)
+    }
+
+    fn open_disks<'a>(
+        &self,
+        names: impl Iterator<Item = &'a String>,
+        hosts: &Hosts,
+    ) -> Result<Files, DiskSetupError> {
+        let open = |name: &String| {
+            let host = hosts.get(name).copied().unwrap_or_default();
+            Ok((name.clone(), disks::open(name, self.descriptors.disks.get(name), &host)?))
+        };
+        names.map(open).collect()
+    }
+
+    fn devices(
+        &self,
+        blueprint: &Blueprint,
+        mut files: Files,
+        hosts: &Hosts,
+    ) -> Result<Devices, DiskSetupError> {
+        let mut devices = Devices::new();
+        for disk in blueprint.disks() {
+            let missing = || DiskSetupError::NotGranted(disk.name.clone());
+            let file = files.remove(&disk.name).ok_or_else(missing)?;
+            let host = hosts.get(&disk.name).copied().unwrap_or_default();
+            devices.insert(disk.name.clone(), disks::device(disk, file, &host, &self.sender)?);
+        }
+        Ok(devices)
     }
 
     fn read_saved(&mut self) -> Result<Saved, OwnerError> {
@@ -159,15 +209,25 @@ impl Owner {
     }
 
     /// One path for the first start and for every reset.
-    fn start(&self, blueprint: Blueprint, ram: Ram) -> Result<Machine, OwnerError> {
-        let mut machine = self.assemble(blueprint, ram)?;
+    fn start(
+        &self,
+        blueprint: Blueprint,
+        ram: Ram,
+        devices: Devices,
+    ) -> Result<Machine, OwnerError> {
+        let mut machine = self.assemble(blueprint, ram, devices)?;
         let records = machine.first_records(&mut self.boot_source()?)?;
         machine.load(records)?;
         machine.resume(false)?;
         Ok(machine)
     }
 
-    fn assemble(&self, blueprint: Blueprint, ram: Ram) -> Result<Machine, OwnerError> {
+    fn assemble(
+        &self,
+        blueprint: Blueprint,
+        ram: Ram,
+        devices: Devices,
+    ) -> Result<Machine, OwnerError> {
         let console: Box<dyn Write + Send> = match &self.descriptors.console {
             Some(console) => {
                 let console = console.try_clone().and_then(nonblocking);
@@ -176,8 +236,13 @@ impl Owner {
             }
             None => Box::new(io::sink()),
         };
-        let lent =
-            Lent { kvm: self.kvm()?, console, owner: self.sender.clone(), extra_ports: Vec::new() };
+        let lent = Lent {
+            kvm: self.kvm()?,
+            console,
+            owner: self.sender.clone(),
+            devices,
+            extra_ports: Vec::new(),
+        };
         Ok(Machine::assemble(blueprint, ram, lent)?)
     }
 
@@ -211,7 +276,15 @@ impl Owner {
                 });
             };
             let verdict = match input {
-                Input::Vcpu { index, notice } => self.notice(index, &notice),
+                Input::Vcpu { index, notice: Notice::Effect(effect) } => {
+                    self.effect(&mut machine, index, effect)
+                }
+                Input::Vcpu { index, notice } => ended(index, &notice),
+                Input::DiskFailed { disk, failure } => {
+                    self.disk_failed(&mut machine, disk, &failure);
+                    Verdict::GoOn
+                }
+                Input::Broken(detail) => broken(detail),
                 Input::Request(asked) => self.request(&mut machine, &asked),
             };
             match verdict {
@@ -222,39 +295,59 @@ impl Owner {
         }
     }
 
-    fn notice(&self, index: usize, notice: &Notice) -> Verdict {
-        let end = |reason, detail| Verdict::End(End { reason, detail });
-        match notice {
-            Notice::Effect(Effect::Reset) => Verdict::Reset,
-            Notice::Effect(Effect::PowerOff) => end(EndReason::PoweredOff, String::new()),
-            Notice::Effect(Effect::Panicked) => end(EndReason::Panicked, String::new()),
-            Notice::Effect(Effect::CrashLoaded) => {
+    fn effect(&self, machine: &mut Machine, index: usize, effect: Effect) -> Verdict {
+        let end = |reason| Verdict::End(End { reason, detail: String::new() });
+        match effect {
+            Effect::Reset => Verdict::Reset,
+            Effect::PowerOff => end(EndReason::PoweredOff),
+            Effect::Panicked => end(EndReason::Panicked),
+            Effect::CrashLoaded => {
                 (self.events)(Event::CrashLoaded);
                 Verdict::GoOn
             }
-            // Of devices that this machine does not have yet.
-            Notice::Effect(_) => Verdict::GoOn,
-            Notice::Ended { cause, .. } => {
-                let reason = match cause {
-                    EndCause::TripleFault => EndReason::TripleFault,
-                    _ => EndReason::InternalError,
-                };
-                end(reason, format!("vCPU {index}: {}", notice.describe()))
+            // There is nothing yet that could be let go.
+            Effect::None | Effect::Eject { .. } => Verdict::GoOn,
+            Effect::Activate { .. } | Effect::Deactivate { .. } | Effect::MoveBars { .. } => {
+                match machine.carry_out(effect, STOP_LIMIT) {
+                    Ok(()) => Verdict::GoOn,
+                    Err(MachineError::Functions(FunctionError::Worker(_))) => {
+                        // The disk is slow, and the driver waits: try again, after what else there is to do.
+                        let notice = Notice::Effect(effect);
+                        let _ = self.sender.send(Input::Vcpu { index, notice });
+                        Verdict::GoOn
+                    }
+                    Err(error) => broken(chain(&error)),
+                }
             }
         }
+    }
+
+    /// The request is held, whatever comes of this: the guest waits for it.
+    fn disk_failed(&self, machine: &mut Machine, disk: String, failure: &DiskFailure) {
+        if machine.is_running() {
+            // If it does not stop, the event says so.
+            let _ = machine.stop(STOP_LIMIT);
+        }
+        let system = failure.number.map(io::Error::from_raw_os_error);
+        (self.events)(Event::DiskFailed {
+            disk,
+            operation: failure.operation.into(),
+            error: system.map_or_else(|| "short transfer".into(), |error| error.to_string()),
+            paused: !machine.is_running(),
+        });
     }
 
     /// Nothing of the old machine survives but its blueprint and its emptied memory.
     fn reset(&mut self, machine: Machine) -> Result<Machine, OwnerError> {
         let blueprint = machine.blueprint().clone();
-        let ram = machine.into_ram();
-        // What the old vCPUs still had to say is about a machine that is gone; requests are not.
+        let (ram, devices) = machine.take_down(STOP_LIMIT)?;
+        // What the old machine still had to say is about one that is gone; requests are not.
         let kept: Vec<Input> =
             self.inputs.try_iter().filter(|input| matches!(input, Input::Request(_))).collect();
         kept.into_iter().for_each(|input| drop(self.sender.send(input)));
         ram.empty()?;
         self.resets += 1;
-        let machine = self.start(blueprint, ram)?;
+        let machine = self.start(blueprint, ram, devices)?;
         (self.events)(Event::Reset);
         Ok(machine)
     }
@@ -305,12 +398,36 @@ impl Owner {
     }
 }
 
-fn spec_of(description: &MachineDescription) -> MachineSpec {
+fn ended(index: usize, notice: &Notice) -> Verdict {
+    let reason = match notice {
+        Notice::Ended { cause: EndCause::TripleFault, .. } => EndReason::TripleFault,
+        _ => EndReason::InternalError,
+    };
+    Verdict::End(End { reason, detail: format!("vCPU {index}: {}", notice.describe()) })
+}
+
+fn broken(detail: String) -> Verdict {
+    Verdict::End(End { reason: EndReason::InternalError, detail })
+}
+
+fn spec_of(description: &MachineDescription, files: &Files) -> MachineSpec {
     let MachineDescription { memory, sockets, cores, threads, uuid, serial, .. } = description;
+    let disk = |disk: &DiskDescription| DiskBlueprint {
+        name: disk.name.clone(),
+        serial: disk.serial.clone(),
+        read_only: disk.read_only,
+        queues: disk.queues,
+        queue_size: QUEUE_SIZE,
+        block_size: disk
+            .block_size
+            .or_else(|| files.get(&disk.name).map(DiskFile::block_size))
+            .unwrap_or(512),
+    };
     MachineSpec {
         memory: *memory,
         topology: Topology { sockets: *sockets, cores: *cores, threads: *threads },
         identity: Identification { uuid: *uuid, serial: serial.clone() },
+        disks: description.disks.iter().map(disk).collect(),
     }
 }
 
@@ -321,6 +438,7 @@ fn counters(machine: &Machine) -> Counters {
         memory_exits: counted.memory.load(Ordering::Relaxed),
         kicks: counted.kicked.load(Ordering::Relaxed),
         console_bytes_dropped: machine.platform().serial.dropped(),
+        disks: machine.disk_counters(),
     }
 }
 

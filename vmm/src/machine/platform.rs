@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use corten_devices::legacy::{Acpi, GenerationId, I8042, Pvpanic, Rtc, Serial, system_clock};
+use corten_devices::legacy::{
+    Acpi, GenerationId, GenerationIdError, I8042, Pvpanic, Rtc, Serial, system_clock,
+};
 use corten_devices::{BusError, Interrupt, RecordError, Records, Registers};
 use vm_memory::Bytes;
 
@@ -51,6 +53,13 @@ impl Platform {
         })
     }
 
+    /// Tells the guest that it is not the one it may have been copied from. No vCPU runs.
+    pub(super) fn renew_generation_id(&self) -> Result<(), PlatformError> {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(PlatformError::Random)?;
+        Ok(self.generation_id.renew(id)?)
+    }
+
     /// Puts them on the bus.
     pub(super) fn attach(&self, buses: &mut Buses) -> Result<(), BusError> {
         let devices: [(_, Arc<dyn Registers>); 5] = [
@@ -88,6 +97,12 @@ pub enum PlatformError {
     /// No eventfd.
     #[error("cannot make an interrupt")]
     Interrupt(#[source] io::Error),
+    /// No random number.
+    #[error("the host gives no random number")]
+    Random(#[source] getrandom::Error),
+    /// No place for the generation id.
+    #[error(transparent)]
+    GenerationId(#[from] GenerationIdError),
     /// KVM refused to listen.
     #[error("cannot connect an interrupt")]
     Connect(#[from] KvmError),

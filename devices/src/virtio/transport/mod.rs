@@ -7,7 +7,7 @@ mod state;
 
 use std::any::Any;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 use vm_memory::GuestAddress;
@@ -108,6 +108,18 @@ impl<D: Device> VirtioPci<D> {
             places,
             inner: Mutex::new(Inner { device, configuration, common, out: Vec::new() }),
         }))
+    }
+
+    /// Takes the function apart: the device, without memory of its driver. None if somebody else still has the function,
+    /// or if tasks are out.
+    pub fn into_device(this: Arc<Self>) -> Option<D> {
+        let inner = Arc::into_inner(this)?.inner.into_inner();
+        let Inner { mut device, common, .. } = inner.unwrap_or_else(PoisonError::into_inner);
+        if matches!(common.phase, Phase::Working | Phase::Leaving { out: true }) {
+            return None;
+        }
+        device.reset();
+        Some(device)
     }
 
     /// Looks at the device. Called by the machine's owner.

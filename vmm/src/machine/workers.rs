@@ -1,0 +1,369 @@
+//! I/O workers: threads that own the tasks of devices' queues.
+//!
+//! A task is always somebody's: a worker's while its device works, else the owner's on its way to or from the device.
+//! A worker sleeps until a descriptor of one of its tasks is readable or the owner has an order.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use corten_devices::virtio::{DrainError, QueueTask, Wakeup};
+use thiserror::Error;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+/// How much longer than a drain's own deadline the owner waits for the worker's answer.
+const ANSWER: Duration = Duration::from_secs(1);
+/// Events taken at once.
+const BATCH: usize = 16;
+/// The owner's bell among a worker's descriptors: no task has this number.
+const BELL: u64 = u64::MAX;
+
+/// A task with the slot of the function it is of.
+pub(super) struct Assigned {
+    pub(super) slot: u8,
+    pub(super) task: Box<dyn QueueTask>,
+}
+
+/// Why tasks do not come back. They work on.
+#[derive(Debug, Error)]
+pub enum WorkerError {
+    /// There is no thread.
+    #[error("cannot start an I/O thread")]
+    Thread(#[source] io::Error),
+    /// The device in this slot did not finish.
+    #[error("the device in PCI slot {slot} did not finish its requests")]
+    Drain {
+        /// Device number on bus 0.
+        slot: u8,
+        /// Why.
+        #[source]
+        source: DrainError,
+    },
+    /// The thread does not answer.
+    #[error("the I/O thread {0} does not answer")]
+    Silent(usize),
+}
+
+type Drained = Result<Vec<Assigned>, WorkerError>;
+
+enum Order {
+    /// Serve these, from now on.
+    Take(Vec<Assigned>),
+    /// Drain the tasks of one slot, or all, and give them back.
+    GiveBack { slot: Option<u8>, deadline: Instant, answer: Sender<Drained> },
+}
+
+/// All I/O workers of a machine.
+pub(super) struct Workers {
+    workers: Vec<Worker>,
+    /// Who gets the next task.
+    next: usize,
+}
+
+struct Worker {
+    orders: Sender<Order>,
+    bell: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts `count` threads.
+    pub(super) fn start(count: usize) -> Result<Self, WorkerError> {
+        let workers = (0..count).map(Worker::start).collect::<io::Result<_>>();
+        Ok(Self { workers: workers.map_err(WorkerError::Thread)?, next: 0 })
+    }
+
+    /// Gives tasks to workers, one after the other in turn.
+    pub(super) fn take(&mut self, tasks: Vec<Assigned>) {
+        for task in tasks {
+            self.next = (self.next + 1) % self.workers.len().max(1);
+            if let Some(worker) = self.workers.get(self.next) {
+                worker.order(Order::Take(vec![task]));
+            }
+        }
+    }
+
+    /// Takes tasks back, drained: those of one slot, or all. If not all can be had, all work on.
+    pub(super) fn give_back(&self, slot: Option<u8>, limit: Duration) -> Drained {
+        let deadline = Instant::now() + limit;
+        let ask = |worker: &Worker| {
+            let (answer, drained) = channel();
+            worker.order(Order::GiveBack { slot, deadline, answer });
+            drained
+        };
+        let asked: Vec<Receiver<Drained>> = self.workers.iter().map(ask).collect();
+        let mut back = Vec::new();
+        let mut failure = None;
+        for (index, (worker, drained)) in self.workers.iter().zip(asked).enumerate() {
+            let left = (deadline + ANSWER).saturating_duration_since(Instant::now());
+            match drained.recv_timeout(left) {
+                Ok(Ok(tasks)) => back.push((worker, tasks)),
+                Ok(Err(error)) => failure = Some(error),
+                Err(_) => failure = Some(WorkerError::Silent(index)),
+            }
+        }
+        if let Some(failure) = failure {
+            back.into_iter().for_each(|(worker, tasks)| worker.order(Order::Take(tasks)));
+            return Err(failure);
+        }
+        Ok(back.into_iter().flat_map(|(_, tasks)| tasks).collect())
+    }
+}
+
+impl Worker {
+    fn start(index: usize) -> io::Result<Self> {
+        let bell = Arc::new(EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?);
+        let epoll = Epoll::new()?;
+        let event = EpollEvent::new(EventSet::IN, BELL);
+        epoll.ctl(ControlOperation::Add, bell.as_raw_fd(), event)?;
+        let (orders, received) = channel();
+        let runner = Runner { epoll, bell: Arc::clone(&bell), orders: received, tasks: Vec::new() };
+        let thread = Builder::new().name(format!("io-{index}")).spawn(move || runner.serve())?;
+        Ok(Self { orders, bell, thread: Some(thread) })
+    }
+
+    fn order(&self, order: Order) {
+        // A thread that is gone answers nothing, which whoever waits for it sees.
+        let _ = self.orders.send(order);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // The only failure is a count of 2^64 - 1, at which it rings already.
+        let _ = self.bell.write(1);
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Without orders the thread ends.
+        let (closed, _) = channel();
+        self.orders = closed;
+        self.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Runner {
+    epoll: Epoll,
+    bell: Arc<EventFd>,
+    orders: Receiver<Order>,
+    /// A task keeps its place, which is its number among the descriptors.
+    tasks: Vec<Option<Assigned>>,
+}
+
+impl Runner {
+    fn serve(mut self) {
+        let mut events = [EpollEvent::default(); BATCH];
+        loop {
+            // Interrupted, by a debugger for one: nothing was lost.
+            let count = self.epoll.wait(-1, &mut events).unwrap_or(0);
+            let (mut ordered, ready) = (false, &events[..count]);
+            for event in ready {
+                match event.data() {
+                    BELL => ordered = true,
+                    number => self.wake(number),
+                }
+            }
+            if ordered && !self.obey() {
+                return;
+            }
+        }
+    }
+
+    fn wake(&mut self, number: u64) {
+        let [place, token] = split(number);
+        let place = usize::try_from(place).ok().and_then(|place| self.tasks.get_mut(place));
+        // It is there: orders, which take tasks away, are obeyed after the batch.
+        if let Some(Some(assigned)) = place {
+            assigned.task.on_event(token);
+        }
+    }
+
+    /// False if nobody will order anything any more.
+    fn obey(&mut self) -> bool {
+        use std::sync::mpsc::TryRecvError;
+        // Read before the orders are: what comes later rings anew.
+        let _ = self.bell.read();
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Take(tasks)) => tasks.into_iter().for_each(|task| self.take(task)),
+                Ok(Order::GiveBack { slot, deadline, answer }) => {
+                    let drained = self.give_back(slot, deadline);
+                    // An owner that gave up waiting gets nothing: the tasks work on.
+                    if let Err(unsent) = answer.send(drained)
+                        && let Ok(tasks) = unsent.0
+                    {
+                        tasks.into_iter().for_each(|task| self.take(task));
+                    }
+                }
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn take(&mut self, mut assigned: Assigned) {
+        let place = match self.tasks.iter().position(Option::is_none) {
+            Some(place) => place,
+            None => {
+                self.tasks.push(None);
+                self.tasks.len() - 1
+            }
+        };
+        for Wakeup { fd, token } in assigned.task.wakeups() {
+            self.listen(ControlOperation::Add, fd, join(place, token));
+        }
+        assigned.task.rearm();
+        self.tasks[place] = Some(assigned);
+    }
+
+    fn give_back(&mut self, slot: Option<u8>, deadline: Instant) -> Drained {
+        let wanted = |place: &&mut Option<Assigned>| {
+            place.as_ref().is_some_and(|assigned| slot.is_none_or(|slot| slot == assigned.slot))
+        };
+        let mut asked = 0;
+        for assigned in self.tasks.iter_mut().filter(wanted).flatten() {
+            asked += 1;
+            if let Err(source) = assigned.task.drain(deadline) {
+                let failure = WorkerError::Drain { slot: assigned.slot, source };
+                let drained = self.tasks.iter_mut().filter(wanted).flatten().take(asked);
+                drained.for_each(|assigned| assigned.task.rearm());
+                return Err(failure);
+            }
+        }
+        let back: Vec<Assigned> =
+            self.tasks.iter_mut().filter(wanted).filter_map(Option::take).collect();
+        for Wakeup { fd, .. } in back.iter().flat_map(|assigned| assigned.task.wakeups()) {
+            self.listen(ControlOperation::Delete, fd, 0);
+        }
+        Ok(back)
+    }
+
+    fn listen(&self, operation: ControlOperation, fd: RawFd, number: u64) {
+        let outcome = self.epoll.ctl(operation, fd, EpollEvent::new(EventSet::IN, number));
+        // Only for a descriptor that is closed or already there, or without memory: a queue would be dead.
+        assert!(outcome.is_ok(), "a task's descriptor cannot be listened to: {outcome:?}");
+    }
+}
+
+fn join(place: usize, token: u32) -> u64 {
+    (place as u64) << 32 | u64::from(token)
+}
+
+fn split(number: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
+    [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// Says what was done to it.
+    struct Spy {
+        bell: Arc<EventFd>,
+        stuck: Arc<AtomicBool>,
+        log: Sender<&'static str>,
+    }
+
+    impl QueueTask for Spy {
+        fn wakeups(&self) -> Vec<Wakeup> {
+            vec![Wakeup { fd: self.bell.as_raw_fd(), token: 7 }]
+        }
+
+        fn on_event(&mut self, token: u32) {
+            assert_eq!(token, 7);
+            let _ = self.bell.read();
+            let _ = self.log.send("event");
+        }
+
+        fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
+            let _ = self.log.send("drain");
+            let stuck = self.stuck.load(Ordering::Relaxed);
+            if stuck { Err(DrainError::Deadline { in_flight: 1 }) } else { Ok(()) }
+        }
+
+        fn rearm(&mut self) {
+            let _ = self.log.send("rearm");
+        }
+    }
+
+    struct Rig {
+        bell: Arc<EventFd>,
+        stuck: Arc<AtomicBool>,
+        log: Mutex<Receiver<&'static str>>,
+    }
+
+    impl Rig {
+        fn new() -> (Self, Box<dyn QueueTask>) {
+            let bell = Arc::new(EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).unwrap());
+            let stuck = Arc::new(AtomicBool::new(false));
+            let (log, received) = channel();
+            let spy = Spy { bell: Arc::clone(&bell), stuck: Arc::clone(&stuck), log };
+            (Self { bell, stuck, log: Mutex::new(received) }, Box::new(spy))
+        }
+
+        fn expect(&self, what: &str) {
+            assert_eq!(self.log.lock().unwrap().recv_timeout(SOON).unwrap(), what);
+        }
+    }
+
+    #[test]
+    fn task_is_armed_first_woken_by_its_bell_and_given_back_drained() {
+        let mut workers = Workers::start(2).unwrap();
+        let (rig, task) = Rig::new();
+        workers.take(vec![Assigned { slot: 3, task }]);
+        rig.expect("rearm");
+        rig.bell.write(1).unwrap();
+        rig.expect("event");
+        assert!(workers.give_back(Some(4), SOON).unwrap().is_empty());
+        let back = workers.give_back(Some(3), SOON).unwrap();
+        assert_eq!(back.len(), 1);
+        rig.expect("drain");
+        // It has no ears any more.
+        rig.bell.write(1).unwrap();
+        workers.take(back);
+        rig.expect("rearm");
+        rig.expect("event");
+    }
+
+    #[test]
+    fn failed_drain_leaves_every_task_at_work() {
+        let mut workers = Workers::start(2).unwrap();
+        let (good, first) = Rig::new();
+        let (bad, second) = Rig::new();
+        bad.stuck.store(true, Ordering::Relaxed);
+        workers.take(vec![Assigned { slot: 1, task: first }, Assigned { slot: 2, task: second }]);
+        for rig in [&good, &bad] {
+            rig.expect("rearm");
+        }
+        let Err(error) = workers.give_back(None, SOON) else { panic!("it is stuck") };
+        assert!(matches!(error, WorkerError::Drain { slot: 2, .. }), "{error}");
+        for rig in [&good, &bad] {
+            rig.expect("drain");
+            rig.expect("rearm");
+            rig.bell.write(1).unwrap();
+            rig.expect("event");
+        }
+        bad.stuck.store(false, Ordering::Relaxed);
+        assert_eq!(workers.give_back(None, SOON).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn numbers_of_descriptors_come_apart_as_they_were_joined() {
+        assert_eq!(split(join(5, u32::MAX)), [5, u32::MAX]);
+        assert_eq!(split(join(0, 0)), [0, 0]);
+    }
+}
