@@ -1,6 +1,7 @@
 /* doorbell and read: port and memory-mapped I/O in all sizes. */
 
 #include "commands.h"
+#include "mmio.h"
 #include "port.h"
 #include "report.h"
 #include "settings.h"
@@ -20,13 +21,13 @@ static void write_port(u16 port, u64 size, u64 value)
 static void write_address(u64 address, u64 size, u64 value)
 {
 	if (size == 1)
-		*(volatile u8 *)address = value;
+		write8(address, value);
 	else if (size == 2)
-		*(volatile u16 *)address = value;
+		write16(address, value);
 	else if (size == 4)
-		*(volatile u32 *)address = value;
+		write32(address, value);
 	else
-		*(volatile u64 *)address = value;
+		write64(address, value);
 }
 
 static u64 read_port(u16 port, u64 size)
@@ -36,10 +37,10 @@ static u64 read_port(u16 port, u64 size)
 
 static u64 read_address(u64 address, u64 size)
 {
-	return size == 1   ? *(volatile u8 *)address
-	       : size == 2 ? *(volatile u16 *)address
-	       : size == 4 ? *(volatile u32 *)address
-			   : *(volatile u64 *)address;
+	return size == 1   ? read8(address)
+	       : size == 2 ? read16(address)
+	       : size == 4 ? read32(address)
+			   : read64(address);
 }
 
 void command_doorbell(const char *command)

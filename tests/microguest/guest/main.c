@@ -26,6 +26,7 @@ static const struct {
 	{"read", command_read},
 	{"interrupts", command_interrupts},
 	{"timer", command_timer},
+	{"disk", command_disk},
 	{"loop", command_loop},
 	{"undefined", command_undefined},
 	{"fault", command_fault},

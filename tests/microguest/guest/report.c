@@ -7,6 +7,13 @@ void say(const char *text)
 		out8(CONSOLE_PORT, *text);
 }
 
+void say_number(u64 number)
+{
+	say("0x");
+	for (int shift = 60; shift >= 0; shift -= 4)
+		out8(CONSOLE_PORT, "0123456789abcdef"[number >> shift & 0xf]);
+}
+
 void report(u32 event, u64 value)
 {
 	const u32 words[RESULT_SIZE / sizeof(u32)] = {event, value, value >> 32};

@@ -5,8 +5,11 @@
 #include "protocol.h"
 #include "types.h"
 
-/* Text for people, on the serial console. */
+/* Text on the serial console, for people and for hosts without a result port. */
 void say(const char *text);
+
+/* The same for a number: 0x and all 16 digits. */
+void say_number(u64 number);
 
 /* One result for the host. Interrupts must be off: one that reports in the middle of another's bytes would mix both. */
 void report(u32 event, u64 value);

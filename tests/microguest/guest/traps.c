@@ -74,7 +74,22 @@ u64 interrupts_on(u8 vector)
 
 void wait_for_interrupt(u8 vector, u64 seen)
 {
-	/* STI takes effect after the next instruction, so no interrupt comes between the look and the HLT. */
 	while (taken[vector] <= seen)
-		asm volatile("sti; hlt; cli" : : : "memory");
+		wait_for_any_interrupt();
+}
+
+void wait_for_any_interrupt(void)
+{
+	/* STI takes effect after the next instruction, so no interrupt comes between the caller's look and the HLT. */
+	asm volatile("sti; hlt; cli" : : : "memory");
+}
+
+void let_interrupts_in(void)
+{
+	asm volatile("sti" : : : "memory");
+}
+
+void keep_interrupts_out(void)
+{
+	asm volatile("cli" : : : "memory");
 }

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use crate::DriverFailure;
 use crate::protocol::{
     ENTRY_64, ENTRY_PVH, EVENT_BAD_BOOT_INFORMATION, EVENT_CHECKSUM, EVENT_COUNTER,
-    EVENT_COUNTER_CHECKSUM, EVENT_DONE, EVENT_ERROR_CODE, EVENT_EXCEPTION, EVENT_FAULT_ADDRESS,
-    EVENT_FILLED, EVENT_HELLO, EVENT_INTERRUPT, EVENT_LOST, EVENT_READ, EVENT_READY, EVENT_RUNG,
-    EVENT_UNKNOWN_COMMAND, EVENT_WRITTEN, EVENT_WRONG_WORDS, RESULT_SIZE,
+    EVENT_COUNTER_CHECKSUM, EVENT_DISK_CHECKSUM, EVENT_DISK_COMPLETIONS, EVENT_DISK_PROGRESS,
+    EVENT_DISK_READY, EVENT_DISK_TICKS, EVENT_DONE, EVENT_DRIVER_FAILED, EVENT_ERROR_CODE,
+    EVENT_EXCEPTION, EVENT_FAULT_ADDRESS, EVENT_FILLED, EVENT_HELLO, EVENT_INTERRUPT, EVENT_LOST,
+    EVENT_READ, EVENT_READY, EVENT_RUNG, EVENT_UNKNOWN_COMMAND, EVENT_WRITTEN, EVENT_WRONG_WORDS,
+    RESULT_SIZE,
 };
 
 /// How the guest is started.
@@ -55,6 +58,19 @@ pub enum Event {
     Lost {
         counter: u64,
     },
+    DiskReady {
+        sectors: u64,
+    },
+    DiskProgress {
+        completions: u64,
+    },
+    DiskTicks(u64),
+    DiskCompletions(u64),
+    DiskChecksum(u64),
+    DriverFailed {
+        failure: DriverFailure,
+        found: u64,
+    },
     ErrorCode(u64),
     FaultAddress(u64),
     Exception {
@@ -87,6 +103,18 @@ impl Event {
             EVENT_COUNTER => Self::Counter(value),
             EVENT_COUNTER_CHECKSUM => Self::CounterChecksum(value),
             EVENT_LOST => Self::Lost { counter: value },
+            EVENT_DISK_READY => Self::DiskReady { sectors: value },
+            EVENT_DISK_PROGRESS => Self::DiskProgress { completions: value },
+            EVENT_DISK_TICKS => Self::DiskTicks(value),
+            EVENT_DISK_COMPLETIONS => Self::DiskCompletions(value),
+            EVENT_DISK_CHECKSUM => Self::DiskChecksum(value),
+            EVENT_DRIVER_FAILED => {
+                let [failure, ..] = value.to_le_bytes();
+                match DriverFailure::decode(failure) {
+                    Some(failure) => Self::DriverFailed { failure, found: value >> 8 },
+                    None => Self::Unknown { code, value },
+                }
+            }
             EVENT_ERROR_CODE => Self::ErrorCode(value),
             EVENT_FAULT_ADDRESS => Self::FaultAddress(value),
             _ => match code.checked_sub(EVENT_EXCEPTION).map(u8::try_from) {
@@ -103,6 +131,7 @@ impl Event {
             Self::Done { .. }
                 | Self::UnknownCommand { .. }
                 | Self::BadBootInformation { .. }
+                | Self::DriverFailed { .. }
                 | Self::Exception { .. }
         )
     }
@@ -112,6 +141,9 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exception { vector, rip } => write!(f, "Exception {vector} at {rip:#x}"),
+            Self::DriverFailed { failure, found } => {
+                write!(f, "DriverFailed({failure:?}, found {found:#x})")
+            }
             Self::FaultAddress(address) => write!(f, "FaultAddress({address:#x})"),
             other => write!(f, "{other:?}"),
         }
@@ -168,5 +200,17 @@ mod tests {
             port.take(&result(code, 7));
             assert_eq!(port.next_event(), Some(Event::Unknown { code, value: 7 }));
         }
+    }
+
+    #[test]
+    fn failure_of_a_driver_says_what_it_found() {
+        let mut port = ResultPort::default();
+        port.take(&result(EVENT_DRIVER_FAILED, 0x0012_340a));
+        port.take(&result(EVENT_DRIVER_FAILED, 0x0012_34ff));
+        let failed = Event::DriverFailed { failure: DriverFailure::UsedId, found: 0x1234 };
+        let unknown = Event::Unknown { code: EVENT_DRIVER_FAILED, value: 0x0012_34ff };
+        assert_eq!([port.next_event(), port.next_event()], [Some(failed), Some(unknown)]);
+        assert!(failed.is_last());
+        assert_eq!(failed.to_string(), "DriverFailed(UsedId, found 0x1234)");
     }
 }

@@ -17,15 +17,28 @@
 //! | `interrupts` | `vector` (0x41), `count` (1) | waits, halted, for interrupts and reports each |
 //! | `timer` | `vector` (0x42), `count` (1), `ticks` (1000000) | arms the local APIC's timer for each interrupt anew |
 //! | `count` | `first`, `every` (64) | counts for ever, checks its memory each time, reports each `every` steps |
+//! | `disk` | `rounds`, `blocks`, `sectors`, `seed` and more: see below | reads and writes by a virtio-blk driver |
 //! | `loop` | | loops for ever without an exit |
 //! | `undefined` | | executes `ud2` |
 //! | `fault` | `address` | reads a byte there |
 //! | `shutdown` | | ends in a triple fault |
+//!
+//! `disk` drives the first virtio-blk device on PCI bus 0, by MSI-X, and resets it at the end. In each of
+//! [`protocol::DISK_LANES`] lanes it does `rounds` (16) requests on the first `blocks` (64) blocks of `sectors` (1)
+//! sectors: reads, writes and flushes, drawn by `seed`. It waits, halted, for interrupts on `vector` (0x50); those of the
+//! configuration come on the next vector. The local APIC's timer interrupts on the one behind, `ticks` (1000000) after
+//! each time that it was armed, all along and once more at the end. It reports `every` (16) requests, unless that is 0.
+//! With `event_index=0` it leaves VIRTIO_F_RING_EVENT_IDX alone. [`DiskWork`] knows what comes of it, on the result port
+//! and on the console.
 
+mod disk;
 mod event;
+mod failure;
 pub mod protocol;
 
+pub use disk::DiskWork;
 pub use event::{Entry, Event, ResultPort};
+pub use failure::DriverFailure;
 
 /// The guest, an ELF file for [`protocol::IMAGE_START`] with a PVH note.
 pub const ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/microguest.elf"));

@@ -54,6 +54,19 @@ pub const EVENT_LOST: u32 = 15;
 pub const EVENT_ERROR_CODE: u32 = 16;
 /// CR2 at the exception that follows.
 pub const EVENT_FAULT_ADDRESS: u32 = 17;
+/// `disk` has its device at work; the value is the disk's size in sectors.
+pub const EVENT_DISK_READY: u32 = 18;
+/// `disk` got so far; the value is the number of requests done.
+pub const EVENT_DISK_PROGRESS: u32 = 19;
+/// `disk` is through: the timer interrupts that came meanwhile. The only result of it that depends on time.
+pub const EVENT_DISK_TICKS: u32 = 20;
+/// Follows [`EVENT_DISK_TICKS`]: the number of requests done.
+pub const EVENT_DISK_COMPLETIONS: u32 = 21;
+/// Follows [`EVENT_DISK_COMPLETIONS`]: the checksum over all statuses and all data read.
+pub const EVENT_DISK_CHECKSUM: u32 = 22;
+/// A driver gave up: the lowest byte of the value is a `FAILURE_`, the rest is what was found. Both are on the console,
+/// too. The guest has halted for good.
+pub const EVENT_DRIVER_FAILED: u32 = 23;
 /// Plus the vector: an exception; the value is RIP. The guest has halted for good.
 pub const EVENT_EXCEPTION: u32 = 0x100;
 
@@ -63,3 +76,41 @@ pub const TRAIL_PAGES: u64 = 8;
 pub const WORD_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A checksum takes a word by (checksum rotated left by this many bits) ^ word.
 pub const CHECKSUM_ROTATION: u32 = 7;
+
+/// A setting of the command cannot be; found is its value.
+pub const FAILURE_SETTING: u8 = 1;
+/// Bus 0 has no such device; found is the virtio device type.
+pub const FAILURE_NO_DEVICE: u8 = 2;
+/// A BAR is none of memory, has no address or one above 4 GiB; found is its number.
+pub const FAILURE_BAR: u8 = 3;
+/// A part of the device is missing; found is its kind in virtio's capabilities, or 0x11 for MSI-X.
+pub const FAILURE_STRUCTURE: u8 = 4;
+/// The device does not offer what it must, or refuses what it offered; found are the features offered or refused.
+pub const FAILURE_FEATURES: u8 = 5;
+/// The device does not take an entry of its MSI-X table; found is the entry.
+pub const FAILURE_VECTOR: u8 = 6;
+/// The queue is too small or cannot be enabled; found is its size.
+pub const FAILURE_QUEUE: u8 = 7;
+/// The disk is too small or has changed its size; found is its size in sectors.
+pub const FAILURE_CAPACITY: u8 = 8;
+/// A request was not done; found is its status, and in the bits from 8 on its first sector.
+pub const FAILURE_STATUS: u8 = 9;
+/// The used ring has a chain that is not in flight; found is its id.
+pub const FAILURE_USED_ID: u8 = 10;
+/// The used ring tells of other bytes written than the request has; found is their number.
+pub const FAILURE_USED_LENGTH: u8 = 11;
+/// The device asks to be reset; found is its status.
+pub const FAILURE_NEEDS_RESET: u8 = 12;
+
+/// Bytes of a sector, by which disks are addressed.
+pub const SECTOR_SIZE: u64 = 512;
+/// `disk` has as many requests in flight. Block n belongs to lane n modulo this.
+pub const DISK_LANES: u64 = 4;
+/// Largest block of `disk`, in sectors.
+pub const DISK_MAX_SECTORS: u64 = 8;
+/// The kind of a request is what it was drawn from, shifted right by this: from 0 on a flush.
+pub const DISK_KIND_SHIFT: u32 = 61;
+/// From this kind on a read.
+pub const DISK_FIRST_READ: u64 = 1;
+/// From this kind on a write.
+pub const DISK_FIRST_WRITE: u64 = 4;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use corten_microguest::protocol::{IMAGE_END, IMAGE_START};
-use corten_microguest::{Entry, Event, checksum_with, counter_checksum, word_at};
+use corten_microguest::{DriverFailure, Entry, Event, checksum_with, counter_checksum, word_at};
 use corten_tests::dirty_log::DirtyTracking;
 use corten_tests::memory::{MemoryError, PAGE_SIZE};
 use corten_tests::uffd::PageServer;
@@ -75,6 +75,13 @@ fn entry_in_64_bits_says_hello() -> Result<()> {
 fn unknown_command_is_reported_by_its_place() -> Result<()> {
     let mut vm = started("console=ttyS0 hello nonsense first=1")?;
     expect(&mut vm, Event::UnknownCommand { offset: 20 })
+}
+
+#[test]
+fn driver_without_its_device_gives_up() -> Result<()> {
+    let mut vm = started("disk")?;
+    // Ports without a device read as all ones: 2 is the type of a disk that is in no slot.
+    expect(&mut vm, Event::DriverFailed { failure: DriverFailure::NoDevice, found: 2 })
 }
 
 #[test]
