@@ -8,9 +8,8 @@ use corten_devices::Interrupt;
 use corten_devices::pci::{Doorbell, Message};
 use kvm_bindings::{
     KVM_CLOCK_REALTIME, KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC,
-    KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES, KvmIrqRouting,
-    kvm_clock_data, kvm_cpuid_entry2, kvm_irq_routing_entry, kvm_irq_routing_irqchip,
-    kvm_irq_routing_msi, kvm_irqchip, kvm_userspace_memory_region,
+    KVM_MAX_CPUID_ENTRIES, KvmIrqRouting, kvm_clock_data, kvm_cpuid_entry2, kvm_irq_routing_entry,
+    kvm_irq_routing_irqchip, kvm_irq_routing_msi, kvm_irqchip, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, IoEventAddress, Kvm, NoDatamatch, VmFd};
 use vm_memory::GuestAddress;
@@ -60,7 +59,7 @@ impl Vm {
                 )));
             }
         }
-        let fd = kvm.create_vm().map_err(cannot("create a VM"))?;
+        let fd = create(&kvm).map_err(cannot("create a VM"))?;
         fd.set_identity_map_address(pages.identity_map.0)
             .map_err(cannot("place the identity map"))?;
         let tss = usize::try_from(pages.tss.0).unwrap_or_default();
@@ -188,19 +187,29 @@ impl Vm {
     }
 }
 
-/// The lines of the two old controllers and of the IOAPIC, as a PC has them.
+/// Creating a VM is interrupted by any signal, and by completions of an io_uring of the same thread, as after a reset.
+fn create(kvm: &Kvm) -> Result<VmFd, kvm_ioctls::Error> {
+    loop {
+        match kvm.create_vm() {
+            Err(error) if error.errno() == libc::EINTR => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The lines of the IOAPIC. None leads to the two old controllers that KVM makes as well: the machine says that it has
+/// none, so no guest sets them up, and the first processor would get their interrupts under vectors of exceptions.
 fn line_routes(lines: u32) -> Vec<kvm_irq_routing_entry> {
-    let chip = |gsi: u32, irqchip: u32, pin: u32| {
-        let mut route =
-            kvm_irq_routing_entry { gsi, type_: KVM_IRQ_ROUTING_IRQCHIP, ..Default::default() };
-        route.u.irqchip = kvm_irq_routing_irqchip { irqchip, pin };
+    let route = |line| {
+        let mut route = kvm_irq_routing_entry {
+            gsi: line,
+            type_: KVM_IRQ_ROUTING_IRQCHIP,
+            ..Default::default()
+        };
+        route.u.irqchip = kvm_irq_routing_irqchip { irqchip: KVM_IRQCHIP_IOAPIC, pin: line };
         route
     };
-    let old = (0..16).map(|line| match line {
-        0..8 => chip(line, KVM_IRQCHIP_PIC_MASTER, line),
-        _ => chip(line, KVM_IRQCHIP_PIC_SLAVE, line - 8),
-    });
-    old.chain((0..lines).map(|line| chip(line, KVM_IRQCHIP_IOAPIC, line))).collect()
+    (0..lines).map(route).collect()
 }
 
 fn message_route(gsi: u32, message: Message) -> kvm_irq_routing_entry {

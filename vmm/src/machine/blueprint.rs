@@ -12,7 +12,7 @@ use thiserror::Error;
 use vm_memory::GuestAddress;
 
 use crate::arch::x86_64::acpi::{self, AcpiError, AcpiInput, Cpu};
-use crate::arch::x86_64::cpuid::{self, Identity};
+use crate::arch::x86_64::cpuid::{self, Identity, ProcessorName};
 use crate::arch::x86_64::layout;
 use crate::arch::x86_64::smbios::{self, Chassis, SmbiosError, SmbiosInput, System};
 use crate::arch::x86_64::topology::{Topology, TopologyError};
@@ -62,6 +62,8 @@ pub struct Identification {
 pub struct HostProcessor {
     /// CPUID leaves that its KVM supports.
     pub cpuid: Vec<kvm_cpuid_entry2>,
+    /// What it calls itself.
+    pub name: ProcessorName,
     /// Rate of its time stamp counter.
     pub tsc_khz: u32,
 }
@@ -208,7 +210,8 @@ pub fn plan(spec: &MachineSpec, host: &HostProcessor) -> Result<Blueprint, PlanE
     let vcpus: Vec<VcpuBlueprint> = topology
         .apic_ids()
         .map(|apic_id| {
-            let identity = Identity { apic_id, topology, tsc_khz: host.tsc_khz };
+            let HostProcessor { tsc_khz, name, .. } = *host;
+            let identity = Identity { apic_id, topology, tsc_khz, name };
             let leaves = cpuid::leaves(&host.cpuid, identity);
             VcpuBlueprint { apic_id, cpuid: leaves.iter().map(CpuidLeaf::from).collect() }
         })
@@ -319,7 +322,7 @@ mod tests {
     fn host() -> HostProcessor {
         let leaf = |function, eax| kvm_cpuid_entry2 { function, eax, ..Default::default() };
         let cpuid = vec![leaf(0, 1), leaf(1, 0), leaf(0x8000_0008, 40)];
-        HostProcessor { cpuid, tsc_khz: 2_000_000 }
+        HostProcessor { cpuid, name: ProcessorName::default(), tsc_khz: 2_000_000 }
     }
 
     fn spec(memory: u64) -> MachineSpec {

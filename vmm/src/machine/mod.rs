@@ -34,8 +34,8 @@ use thiserror::Error;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 
 use crate::arch::x86_64::boot::{self, BootError, BootSource};
-use crate::arch::x86_64::layout;
 use crate::arch::x86_64::vcpu_state::{StateShape, VcpuState, VcpuStateError, VcpuTime};
+use crate::arch::x86_64::{cpuid, layout};
 use crate::kvm::{Kick, KvmError, KvmPages, Vm};
 use crate::ram::{Ram, RamError};
 
@@ -225,22 +225,23 @@ impl Machine {
             fixed.ports.insert(range, device)?;
         }
         let counters = Arc::new(ExitCounters::default());
+        let listed = vm.msr_indices()?;
+        let mut shape = None;
         let mut vcpus = Vec::new();
         for (index, plan) in blueprint.vcpus.iter().enumerate() {
             let vcpu = vm.create_vcpu(plan.apic_id)?;
             let leaves: Vec<kvm_cpuid_entry2> = plan.cpuid.iter().map(Into::into).collect();
             vcpu.set_cpuid(&leaves)?;
+            shape.get_or_insert_with(|| StateShape::of(&vcpu, listed.clone(), vm.xsave_size()));
             vcpus.push(VcpuThread::start(index, vcpu, lent.owner.clone(), Arc::clone(&counters))?);
         }
-        // After CPUID: which MSRs there are may depend on it.
-        let shape = StateShape { msrs: vm.msr_indices()?, xsave_size: vm.xsave_size() };
         Ok(Self {
             vcpus,
             pending: Vec::new(),
             stopped_at: None,
             running: false,
             vm,
-            shape,
+            shape: shape.unwrap_or_default(),
             platform,
             functions,
             fixed,
@@ -264,6 +265,7 @@ impl Machine {
         records.put("", &self.controllers()?)?;
         for (index, vcpu) in self.vcpus.iter().enumerate() {
             let mut state = self.vcpu_state(index, vcpu)?;
+            state.prepare();
             if index == 0 {
                 let start = boot::load(memory, source, self.blueprint.rsdp(), *state.sregs())?;
                 state.start_at(&start);
@@ -544,5 +546,5 @@ pub fn host_processor(kvm: OwnedFd) -> Result<HostProcessor, MachineError> {
     let pages = KvmPages { identity_map: layout::KVM_IDENTITY_MAP, tss: layout::KVM_TSS };
     let vm = Vm::new(kvm, pages, layout::LINES)?;
     let tsc_khz = vm.create_vcpu(0)?.tsc_khz()?;
-    Ok(HostProcessor { cpuid: vm.supported_cpuid()?, tsc_khz })
+    Ok(HostProcessor { cpuid: vm.supported_cpuid()?, name: cpuid::host_name(), tsc_khz })
 }

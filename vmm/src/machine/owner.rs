@@ -154,7 +154,7 @@ impl Owner {
         let blueprint = plan(&spec_of(description, &files), &host)?;
         let devices = self.devices(&blueprint, files, &hosts)?;
         let ram = Ram::new(&blueprint.slots)?;
-        let machine = self.start(blueprint, ram, devices)?;
+        let machine = self.start(blueprint, ram, devices, true)?;
         self.run(machine)
     }
 
@@ -214,11 +214,14 @@ impl Owner {
         blueprint: Blueprint,
         ram: Ram,
         devices: Devices,
+        run: bool,
     ) -> Result<Machine, OwnerError> {
         let mut machine = self.assemble(blueprint, ram, devices)?;
         let records = machine.first_records(&mut self.boot_source()?)?;
         machine.load(records)?;
-        machine.resume(false)?;
+        if run {
+            machine.resume(false)?;
+        }
         Ok(machine)
     }
 
@@ -340,6 +343,8 @@ impl Owner {
     /// Nothing of the old machine survives but its blueprint and its emptied memory.
     fn reset(&mut self, machine: Machine) -> Result<Machine, OwnerError> {
         let blueprint = machine.blueprint().clone();
+        // A pause may have come just behind the guest's wish; then the new machine is the one that is paused.
+        let run = machine.is_running();
         let (ram, devices) = machine.take_down(STOP_LIMIT)?;
         // What the old machine still had to say is about one that is gone; requests are not.
         let kept: Vec<Input> =
@@ -347,7 +352,7 @@ impl Owner {
         kept.into_iter().for_each(|input| drop(self.sender.send(input)));
         ram.empty()?;
         self.resets += 1;
-        let machine = self.start(blueprint, ram, devices)?;
+        let machine = self.start(blueprint, ram, devices, run)?;
         (self.events)(Event::Reset);
         Ok(machine)
     }

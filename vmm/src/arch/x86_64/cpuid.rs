@@ -10,6 +10,7 @@ use super::topology::Topology;
 const LEAF_HYPERVISOR_TIMING: u32 = 0x4000_0010;
 const LEAVES_HYPERVISOR: u32 = 0x4000_0000;
 const LEAVES_EXTENDED: u32 = 0x8000_0000;
+const LEAF_NAME: u32 = 0x8000_0002;
 
 /// What one vCPU is.
 #[derive(Clone, Copy, Debug)]
@@ -20,13 +21,27 @@ pub struct Identity {
     pub topology: Topology,
     /// Rate of its time stamp counter.
     pub tsc_khz: u32,
+    /// What it calls itself.
+    pub name: ProcessorName,
+}
+
+/// What a processor calls itself: the registers of three leaves. KVM does not list them, though guests show it to people
+/// and choose workarounds by it.
+pub type ProcessorName = [[u32; 4]; 3];
+
+/// The name of this host's processor.
+pub fn host_name() -> ProcessorName {
+    [0, 1, 2].map(|index| {
+        let leaf = std::arch::x86_64::__cpuid(LEAF_NAME + index);
+        [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx]
+    })
 }
 
 /// The leaves of the vCPU with this identity.
 pub fn leaves(supported: &[kvm_cpuid_entry2], identity: Identity) -> Vec<kvm_cpuid_entry2> {
-    let topology_leaf = |function: u32| [0xb, 0x1f].contains(&function);
+    let made_here = [0xb, 0x1f, LEAF_NAME, LEAF_NAME + 1, LEAF_NAME + 2];
     let mut leaves: Vec<kvm_cpuid_entry2> =
-        supported.iter().copied().filter(|leaf| !topology_leaf(leaf.function)).collect();
+        supported.iter().copied().filter(|leaf| !made_here.contains(&leaf.function)).collect();
     leaves.iter_mut().for_each(|leaf| adjust(leaf, identity));
     for function in [0xb, 0x1f] {
         // Only where the host has the leaf: a guest reads the highest one from leaf 0.
@@ -34,6 +49,9 @@ pub fn leaves(supported: &[kvm_cpuid_entry2], identity: Identity) -> Vec<kvm_cpu
             leaves.extend(extended_topology(function, identity));
         }
     }
+    leaves.extend((LEAF_NAME..).zip(identity.name).map(|(function, [eax, ebx, ecx, edx])| {
+        kvm_cpuid_entry2 { function, eax, ebx, ecx, edx, ..Default::default() }
+    }));
     add_timing(&mut leaves, identity.tsc_khz);
     leaves.sort_by_key(|leaf| (leaf.function, leaf.index));
     leaves
@@ -169,7 +187,7 @@ mod tests {
 
     fn host() -> Vec<kvm_cpuid_entry2> {
         let mut leaves: Vec<_> =
-            [0x1, 0x5, 0xa, 0x8000_0001, 0x8000_0008, 0x8000_000a, 0x8000_001e]
+            [0x1, 0x5, 0xa, 0x8000_0001, 0x8000_0003, 0x8000_0008, 0x8000_000a, 0x8000_001e]
                 .map(|function| leaf(function, 0, [u32::MAX; 4]))
                 .into();
         leaves.push(leaf(0x4000_0000, 0, [0x4000_0001, 0, 0, 0]));
@@ -182,7 +200,8 @@ mod tests {
 
     fn guest(apic_id: u32, sockets: u16, cores: u16, threads: u16) -> Vec<kvm_cpuid_entry2> {
         let topology = Topology::new(sockets, cores, threads).unwrap();
-        leaves(&host(), Identity { apic_id, topology, tsc_khz: 2_000_000 })
+        let name = [[1; 4], [2; 4], [3; 4]];
+        leaves(&host(), Identity { apic_id, topology, tsc_khz: 2_000_000, name })
     }
 
     fn find(leaves: &[kvm_cpuid_entry2], function: u32, index: u32) -> kvm_cpuid_entry2 {
@@ -228,6 +247,13 @@ mod tests {
         let timing = find(&guest(0, 1, 1, 1), 0x4000_0010, 0);
         assert_eq!(timing.eax, 2_000_000);
         assert_eq!(find(&guest(0, 1, 1, 1), 0x4000_0000, 0).eax, 0x4000_0010);
+    }
+
+    #[test]
+    fn processor_has_the_name_of_the_hosts() {
+        let leaves = guest(0, 1, 1, 1);
+        let words = [0x8000_0002, 0x8000_0003, 0x8000_0004].map(|leaf| find(&leaves, leaf, 0).edx);
+        assert_eq!(words, [1, 2, 3]);
     }
 
     #[test]

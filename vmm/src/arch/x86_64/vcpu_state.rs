@@ -20,6 +20,14 @@ use crate::kvm::Vcpu;
 const MSR_TSC: u32 = 0x10;
 const MSR_TSC_DEADLINE: u32 = 0x6e0;
 
+const MSR_MCG_CAP: u32 = 0x179;
+/// Control, status, address and more of the first machine-check bank; those of the others follow.
+const MSR_MC0_CTL: u32 = 0x400;
+const MSRS_PER_BANK: u32 = 4;
+/// Memory type ranges: eight variable ones of two MSRs, eleven fixed ones, the default.
+const MSRS_MTRR: [std::ops::Range<u32>; 5] =
+    [0x200..0x210, 0x250..0x251, 0x258..0x25a, 0x268..0x270, 0x2ff..0x300];
+
 /// What firmware would have set: memory is cached write-back, string instructions are fast.
 const BOOT_MSRS: [(u32, u64); 2] = [(0x2ff, 0xc06), (0x1a0, 1)];
 
@@ -82,12 +90,29 @@ impl State for VcpuState {
 }
 
 /// What of a vCPU's state this host's KVM has.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct StateShape {
     /// Indices of MSRs.
     pub msrs: Vec<u32>,
     /// Bytes of extended state.
     pub xsave_size: usize,
+}
+
+impl StateShape {
+    /// That of a vCPU whose CPUID is set, with the MSRs that KVM lists and those that it has but does not list.
+    pub fn of(vcpu: &Vcpu, listed: Vec<u32>, xsave_size: usize) -> Self {
+        let banks = save_msrs(vcpu, &[MSR_MCG_CAP]).ok().and_then(|read| read.first().copied());
+        let banks = banks.map_or(0, |(_, capabilities)| capabilities.to_le_bytes()[0]);
+        let banks = MSR_MC0_CTL..MSR_MC0_CTL + MSRS_PER_BANK * u32::from(banks);
+        let unlisted = MSRS_MTRR.into_iter().flatten().chain(banks);
+        let mut msrs = listed;
+        for index in unlisted {
+            if !msrs.contains(&index) && save_msrs(vcpu, &[index]).is_ok() {
+                msrs.push(index);
+            }
+        }
+        Self { msrs, xsave_size }
+    }
 }
 
 impl VcpuState {
@@ -135,10 +160,14 @@ impl VcpuState {
         vcpu.fd().set_vcpu_events(&self.events).map_err(refuses("write events"))
     }
 
-    /// Makes a vCPU that has just been created one that starts to execute a kernel.
+    /// Makes a vCPU that has just been created the one that starts to execute a kernel.
     pub fn start_at(&mut self, start: &StartRegisters) {
         self.regs = start.regs;
         self.sregs = start.sregs;
+    }
+
+    /// Makes a vCPU that has just been created one that firmware has prepared.
+    pub fn prepare(&mut self) {
         for (index, value) in BOOT_MSRS {
             if let Some(msr) = self.msrs.iter_mut().find(|(known, _)| *known == index) {
                 msr.1 = value;
