@@ -7,7 +7,9 @@
 pub mod boot;
 pub mod deadline;
 pub mod dirty_log;
+pub mod exit_stop;
 pub mod exits;
+pub mod guest;
 pub mod host;
 mod ioctl;
 pub mod lab;

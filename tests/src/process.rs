@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -34,6 +35,7 @@ pub struct VmProcess {
     messages: Receiver<(Message, Grant)>,
     events: Vec<Event>,
     console: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
     next_id: u64,
 }
 
@@ -102,7 +104,7 @@ impl VmProcess {
         drop(grant);
         let console = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&console);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(length @ 1..) = reader.read(&mut bytes) {
                 sink.lock().unwrap_or_else(PoisonError::into_inner).extend(&bytes[..length]);
@@ -118,18 +120,30 @@ impl VmProcess {
                 }
             }
         });
-        let mut process = Self { child, link, messages, events: Vec::new(), console, next_id: 0 };
+        let (events, reader) = (Vec::new(), Some(reader));
+        let mut process = Self { child, link, messages, events, console, reader, next_id: 0 };
         process.ask(first)?;
         Ok(process)
     }
 
     /// Asks for something and gives back what came with the reply.
     pub fn ask(&mut self, request: Request) -> Result<(Reply, Grant)> {
+        let id = self.send(request)?;
+        self.reply_to(id)
+    }
+
+    /// Asks for something without waiting for the reply.
+    pub fn send(&mut self, request: Request) -> Result<u64> {
         self.next_id += 1;
-        let wanted = self.next_id;
-        self.link.send(&Message::Request { id: wanted, request }, &[])?;
+        self.link.send(&Message::Request { id: self.next_id, request }, &[])?;
+        Ok(self.next_id)
+    }
+
+    /// Waits for the reply to what was sent; the next one that comes.
+    fn reply_to(&mut self, wanted: u64) -> Result<(Reply, Grant)> {
         loop {
-            match self.messages.recv_timeout(Duration::from_secs(60))? {
+            let message = self.messages.recv_timeout(Duration::from_secs(60));
+            match message.with_context(|| self.last_words())? {
                 (Message::Reply { id, reply, .. }, grant) if id == wanted => {
                     return Ok((reply, grant));
                 }
@@ -145,6 +159,14 @@ impl VmProcess {
         match self.ask(request)? {
             (Reply::Done, grant) => Ok(grant),
             (other, _) => bail!("{asked}: {other:?}"),
+        }
+    }
+
+    /// Waits until what was sent is done.
+    pub fn must_reply(&mut self, id: u64) -> Result<()> {
+        match self.reply_to(id)? {
+            (Reply::Done, _) => Ok(()),
+            (other, _) => bail!("{other:?}"),
         }
     }
 
@@ -193,6 +215,27 @@ impl VmProcess {
             ensure!(Instant::now() < deadline, "it does not end:\n{}", self.console());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What it had to say when it did not answer.
+    fn last_words(&mut self) -> String {
+        let status = self.child.try_wait();
+        let mut text = String::new();
+        if let (Ok(Some(_)), Some(mut stderr)) = (&status, self.child.stderr.take()) {
+            let _ = stderr.read_to_string(&mut text);
+        }
+        format!("no reply; {status:?}, {text:?}, events {:?}", self.events)
+    }
+
+    /// Kills it, and gives back all that its guest wrote to its serial port.
+    pub fn end_now(mut self) -> Result<String> {
+        self.child.kill()?;
+        self.child.wait()?;
+        // What the process wrote is in the pipe; the thread that reads it ends with the pipe.
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+        Ok(self.console())
     }
 
     /// Closes the link, as a control peer that dies would.

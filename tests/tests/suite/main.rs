@@ -2,14 +2,17 @@
 //!
 //! - [`micro`] runs anywhere with a /dev/kvm;
 //! - [`process`] is Corten's VM process with a microguest in it, and runs where `micro` does;
+//! - [`restore`] stops that process at every n-th exit, [`failures`] lets its disk fail; they run where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
 //! - [`cage`] runs only inside the cage, where [`lab`] starts it;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
 
 mod cage;
+mod failures;
 mod guests;
 mod lab;
 mod linux;
 mod machine;
 mod micro;
 mod process;
+mod restore;

@@ -1,0 +1,136 @@
+//! A disk on a file system that is full, under a guest of Corten's VM process.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use corten_link::{
+    DiskDescription, DiskEngine, DiskHost, EndReason, Event, OnDiskError, Reply, Request,
+};
+use corten_microguest::DiskWork;
+use corten_tests::process::{VmProcess, disk, machine};
+use corten_tests::vmm::microguest;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// Long, for a machine in an emulator under load.
+const SOON: Duration = Duration::from_secs(60);
+const POWER_OFF: &str = "doorbell port=0x600 size=1 value=0x34";
+const WORK: DiskWork = DiskWork { rounds: 64, blocks: 64, sectors: 8, seed: 5 };
+
+fn start(disk_file: &File, on_error: OnDiskError, engine: DiskEngine) -> Result<VmProcess> {
+    let host = DiskHost { on_error, engine, ..DiskHost::default() };
+    let mut machine = machine(1, 32 << 20);
+    machine.disks = vec![DiskDescription { host, ..disk("data") }];
+    let source = microguest(&format!("{WORK} ticks=100000 {POWER_OFF}"))?;
+    VmProcess::boot_machine(machine, source, &[("data", disk_file)])
+}
+
+/// The next event that is not about another request that failed for the same reason.
+fn next_failure(process: &mut VmProcess) -> Result<(String, String)> {
+    match process.next_event(SOON)? {
+        Event::DiskFailed { disk, operation, error, paused } => {
+            ensure!(disk == "data" && paused, "{disk}: {operation}: {error}, paused {paused}");
+            Ok((operation, error))
+        }
+        other => anyhow::bail!("{other:?}\n{}", process.console()),
+    }
+}
+
+/// Skips further failures that were on their way, to the end; checks what the guest found and left.
+fn completes(mut process: VmProcess, console: &str, file: &File) -> Result<()> {
+    let event = loop {
+        match process.next_event(SOON)? {
+            Event::DiskFailed { .. } => {
+                process.must(Request::Resume)?;
+            }
+            event => break event,
+        }
+    };
+    let console = console.to_owned() + &process.end_now()?;
+    ensure!(
+        matches!(event, Event::Ended { reason: EndReason::PoweredOff, .. }),
+        "{event:?}\n{console}"
+    );
+    let mut expected = vec![0; usize::try_from(WORK.size())?];
+    let line = WORK.console_line(WORK.apply(&mut expected));
+    ensure!(console.contains(&line), "not {line:?} on the console:\n{console}");
+    let mut found = vec![0; expected.len()];
+    file.read_exact_at(&mut found, 0)?;
+    ensure!(found == expected, "the disk is not as the guest left it");
+    Ok(())
+}
+
+/// A file system of half the disk's size, that only this thread and its children see.
+fn small_file_system() -> Result<&'static Path> {
+    unshare(CloneFlags::CLONE_NEWNS).context("this test wants to be root")?;
+    let nothing: Option<&str> = None;
+    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
+    let options = format!("size={}", WORK.size() / 2);
+    mount(Some("tmpfs"), "/mnt", Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))?;
+    Ok(Path::new("/mnt"))
+}
+
+/// A disk that is larger than its file system.
+fn disk_on(place: &Path) -> Result<File> {
+    let path = place.join("disk");
+    let file = File::options().create(true).truncate(true).read(true).write(true).open(path)?;
+    file.set_len(WORK.size())?;
+    Ok(file)
+}
+
+fn make_room(place: &Path) -> Result<()> {
+    let more = format!("size={}", WORK.size() * 2);
+    Ok(mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::MS_REMOUNT, Some(more.as_str()))?)
+}
+
+fn full_disk(engine: DiskEngine) -> Result<()> {
+    let place = small_file_system()?;
+    let file = disk_on(place)?;
+    let mut process = start(&file, OnDiskError::Pause, engine)?;
+    let (operation, error) = next_failure(&mut process)?;
+    ensure!(operation == "write" && error.contains("No space left"), "{operation}: {error}");
+    // Still full: it fails again, and nothing is lost by trying.
+    process.must(Request::Resume)?;
+    next_failure(&mut process)?;
+    let (Reply::Counters { counters }, _) = process.ask(Request::Counters)? else {
+        anyhow::bail!("no counters")
+    };
+    ensure!(counters.disks.get("data").is_some_and(|disk| disk.errors >= 2), "{counters:?}");
+    make_room(place)?;
+    process.must(Request::Resume)?;
+    completes(process, "", &file)
+}
+
+#[test]
+fn full_disk_pauses_the_machine_until_there_is_room() -> Result<()> {
+    full_disk(DiskEngine::Ring)
+}
+
+#[test]
+fn full_disk_pauses_the_machine_without_rings_too() -> Result<()> {
+    full_disk(DiskEngine::Pool)
+}
+
+#[test]
+fn held_requests_are_done_in_a_new_process() -> Result<()> {
+    let place = small_file_system()?;
+    let file = disk_on(place)?;
+    let mut process = start(&file, OnDiskError::Pause, DiskEngine::Auto)?;
+    next_failure(&mut process)?;
+    let saved = process.must(Request::Save)?;
+    let console = process.end_now()?;
+    make_room(place)?;
+    let mut process = VmProcess::load_with_disks(saved, &[("data", &file)])?;
+    process.must(Request::Resume)?;
+    completes(process, &console, &file)
+}
+
+#[test]
+fn guest_is_told_of_errors_where_that_is_the_policy() -> Result<()> {
+    let file = disk_on(small_file_system()?)?;
+    let process = start(&file, OnDiskError::Report, DiskEngine::Auto)?;
+    process.wait_for("driver failed: ", 1, SOON)
+}
