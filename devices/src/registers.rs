@@ -28,6 +28,10 @@ pub enum Effect {
     Panicked,
     /// The guest says that its kernel panicked and that it goes on to write a crash dump.
     CrashLoaded,
+    /// An interrupt of the real-time clock is due sooner than the owner knows: it asks [`Rtc::tick`] when.
+    ///
+    /// [`Rtc::tick`]: crate::legacy::Rtc::tick
+    Rearm,
     /// The driver of the PCI device in `slot` is ready: its queues go to work.
     Activate {
         /// Device number on bus 0.

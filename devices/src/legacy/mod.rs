@@ -3,7 +3,7 @@
 //! | Device           | Where                  | Interrupt  | What it is for                           | What it saves                          |
 //! |------------------|------------------------|------------|------------------------------------------|----------------------------------------|
 //! | [`Serial`]       | ports 0x3f8 to 0x3ff   | 4, edge    | 16550A, the console                      | every register, input not yet read     |
-//! | [`Rtc`]          | ports 0x70, 0x71       | none rises | MC146818, the time of day                | index, registers, offset to our clock  |
+//! | [`Rtc`]          | ports 0x70, 0x71       | 8, edge    | MC146818, the time of day and an alarm   | index, registers, offset to our clock  |
 //! | [`I8042`]        | ports 0x60 to 0x64     | none       | the old way to reset                     | nothing: it has no state               |
 //! | [`Pvpanic`]      | port 0x505             | none       | a guest kernel tells of its panic        | nothing: it has no state               |
 //! | [`Acpi`]         | ports 0x600 to 0x61f   | 9, edge    | power off, reset, power button, hotplug  | events and slots not yet read          |
@@ -18,7 +18,6 @@
 //! The registers of [`Acpi`] are wider and have rules of their own.
 
 mod acpi;
-mod calendar;
 mod generation_id;
 mod i8042;
 mod ports;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use corten_devices::block::{DiskFailure, DiskFile};
@@ -272,7 +272,7 @@ impl Owner {
 
     fn run(&mut self, mut machine: Machine) -> Result<End, OwnerError> {
         loop {
-            let Ok(input) = self.inputs.recv() else {
+            let Some(input) = self.next_input(&machine) else {
                 return Ok(End {
                     reason: EndReason::Killed,
                     detail: "nobody is left to ask".into(),
@@ -293,7 +293,30 @@ impl Owner {
             match verdict {
                 Verdict::GoOn => {}
                 Verdict::End(end) => return Ok(end),
-                Verdict::Reset => machine = self.reset(machine)?,
+                Verdict::Reset => match self.reset(machine) {
+                    Ok(next) => machine = next,
+                    Err(error) => {
+                        let detail = format!("it cannot be reset: {}", chain(&error));
+                        return Ok(End { reason: EndReason::InternalError, detail });
+                    }
+                },
+            }
+        }
+    }
+
+    /// Waits for the next input, if there can be one, and lets the platform tick meanwhile.
+    ///
+    /// The platform is looked at before each wait, so whatever changed with the last input (a machine that was loaded,
+    /// resumed or reset, an alarm that was set) is taken into account. A machine that is stopped does not tick: what
+    /// becomes due is found when it is resumed.
+    fn next_input(&self, machine: &Machine) -> Option<Input> {
+        loop {
+            let wait = if machine.is_running() { machine.platform().tick() } else { None };
+            let Some(wait) = wait else { return self.inputs.recv().ok() };
+            match self.inputs.recv_timeout(wait) {
+                Ok(input) => return Some(input),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
     }
@@ -308,6 +331,8 @@ impl Owner {
                 (self.events)(Event::CrashLoaded);
                 Verdict::GoOn
             }
+            // The next wait takes it into account.
+            Effect::Rearm => Verdict::GoOn,
             // There is nothing yet that could be let go.
             Effect::None | Effect::Eject { .. } => Verdict::GoOn,
             Effect::Activate { .. } | Effect::Deactivate { .. } | Effect::MoveBars { .. } => {

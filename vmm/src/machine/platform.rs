@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use corten_devices::legacy::{
     Acpi, GenerationId, GenerationIdError, I8042, Pvpanic, Rtc, Serial, system_clock,
@@ -47,10 +48,16 @@ impl Platform {
             serial: Arc::new(serial),
             acpi: Arc::new(Acpi::new(line(layout::ACPI_LINE)?)),
             generation_id: GenerationId::new(layout::GENERATION_ID, write),
-            rtc: Arc::new(Rtc::new(Box::new(system_clock))),
+            rtc: Arc::new(Rtc::new(Box::new(system_clock), line(layout::RTC_LINE)?)),
             i8042: Arc::new(I8042),
             pvpanic: Arc::new(Pvpanic),
         })
+    }
+
+    /// Does what has become due by the clock, and says after how long to call again; not at all if nothing is due ever,
+    /// until [`Effect::Rearm`](corten_devices::Effect::Rearm) says otherwise. For the owner, while the guest runs.
+    pub fn tick(&self) -> Option<Duration> {
+        self.rtc.tick()
     }
 
     /// Tells the guest that it is not the one it may have been copied from. No vCPU runs.
