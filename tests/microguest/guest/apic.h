@@ -12,6 +12,9 @@ void apic_end_of_interrupt(void);
 /* Where a device writes a vector to interrupt this CPU (Intel SDM volume 3, 11.11). */
 u32 apic_message_address(void);
 
+/* Starts every other CPU in real mode at the page with this number. */
+void apic_start_others(u8 page);
+
 /* One interrupt on `vector` after `ticks` of the APIC's clock. */
 void apic_timer_start(u8 vector, u32 ticks);
 

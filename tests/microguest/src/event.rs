@@ -8,8 +8,8 @@ use crate::protocol::{
     EVENT_COUNTER_CHECKSUM, EVENT_DISK_CHECKSUM, EVENT_DISK_COMPLETIONS, EVENT_DISK_PROGRESS,
     EVENT_DISK_READY, EVENT_DISK_TICKS, EVENT_DONE, EVENT_DRIVER_FAILED, EVENT_ERROR_CODE,
     EVENT_EXCEPTION, EVENT_FAULT_ADDRESS, EVENT_FILLED, EVENT_HELLO, EVENT_INTERRUPT, EVENT_LOST,
-    EVENT_READ, EVENT_READY, EVENT_RUNG, EVENT_UNKNOWN_COMMAND, EVENT_WRITTEN, EVENT_WRONG_WORDS,
-    RESULT_SIZE,
+    EVENT_PROCESSORS, EVENT_READ, EVENT_READY, EVENT_RUNG, EVENT_UNKNOWN_COMMAND, EVENT_WRITTEN,
+    EVENT_WRONG_WORDS, RESULT_SIZE,
 };
 
 /// How the guest is started.
@@ -71,6 +71,7 @@ pub enum Event {
         failure: DriverFailure,
         found: u64,
     },
+    Processors(u64),
     ErrorCode(u64),
     FaultAddress(u64),
     Exception {
@@ -115,6 +116,7 @@ impl Event {
                     None => Self::Unknown { code, value },
                 }
             }
+            EVENT_PROCESSORS => Self::Processors(value),
             EVENT_ERROR_CODE => Self::ErrorCode(value),
             EVENT_FAULT_ADDRESS => Self::FaultAddress(value),
             _ => match code.checked_sub(EVENT_EXCEPTION).map(u8::try_from) {

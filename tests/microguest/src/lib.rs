@@ -18,6 +18,7 @@
 //! | `timer` | `vector` (0x42), `count` (1), `ticks` (1000000) | arms the local APIC's timer for each interrupt anew |
 //! | `count` | `first`, `every` (64) | counts for ever, checks its memory each time, reports each `every` steps |
 //! | `disk` | `rounds`, `blocks`, `sectors`, `seed` and more: see below | reads and writes by a virtio-blk driver |
+//! | `processors` | `count` (1) | starts all other CPUs, waits until `count` of them have started |
 //! | `loop` | | loops for ever without an exit |
 //! | `undefined` | | executes `ud2` |
 //! | `fault` | `address` | reads a byte there |

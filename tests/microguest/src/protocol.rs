@@ -67,6 +67,8 @@ pub const EVENT_DISK_CHECKSUM: u32 = 22;
 /// A driver gave up: the lowest byte of the value is a `FAILURE_`, the rest is what was found. Both are on the console,
 /// too. The guest has halted for good.
 pub const EVENT_DRIVER_FAILED: u32 = 23;
+/// `processors` is through; the value is the number of other CPUs that started.
+pub const EVENT_PROCESSORS: u32 = 24;
 /// Plus the vector: an exception; the value is RIP. The guest has halted for good.
 pub const EVENT_EXCEPTION: u32 = 0x100;
 

@@ -42,16 +42,44 @@ fn stock_kernels_of_both_forms_reach_userspace() -> Result<()> {
     Ok(())
 }
 
+/// What `linux`, `disks` and `inside` find in the environment. Files for disks lie where the cage can be written to.
+const OUR_GUESTS: [&str; 6] = [
+    "--env=TMPDIR=/dev/shm",
+    "--asset=kernel-6.1-cloud",
+    "--asset=kernel-6.12",
+    "--asset=guest-initrd-6.1-cloud",
+    "--asset=guest-initrd-6.12",
+    "--asset=guest-tools-disk",
+];
+
+fn on_our_machine(options: &[&str], filter: &str) -> Result<()> {
+    own_tests_in_node(&[options, &OUR_GUESTS].concat(), filter).map(drop)
+}
+
 #[test]
 fn stock_kernels_boot_on_our_machine_in_the_cage() -> Result<()> {
-    let assets = [
-        "--cage",
-        "--asset=kernel-6.1-cloud",
-        "--asset=kernel-6.12",
-        "--asset=guest-initrd-6.1-cloud",
-        "--asset=guest-initrd-6.12",
-    ];
-    own_tests_in_node(&assets, "linux::").map(drop)
+    on_our_machine(&["--cage"], "linux::")
+}
+
+#[test]
+fn our_machine_is_as_it_was_described_in_the_cage() -> Result<()> {
+    on_our_machine(&["--cage"], "inside::")
+}
+
+#[test]
+fn disks_work_on_our_machine_in_the_cage() -> Result<()> {
+    on_our_machine(&["--cage"], "disks::")
+}
+
+#[test]
+fn disks_work_on_our_machine_where_the_cage_has_no_rings() -> Result<()> {
+    on_our_machine(&["--cage=default"], "disks::both_sides_see_the_same_through")
+}
+
+#[test]
+fn stock_kernel_boots_on_our_machine_in_a_node_of_linux_6_1() -> Result<()> {
+    on_our_machine(&["--cage", "--kernel=6.1"], "linux::vmlinux_6_12")?;
+    on_our_machine(&["--cage", "--kernel=6.1"], "disks::both_sides_see_the_same_through")
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use corten_devices::Effect;
-use corten_link::{EndReason, Event, Request};
-use corten_tests::process::{VmProcess, asset};
+use corten_link::{DiskDescription, EndReason, Event, Request};
+use corten_tests::guest::{self, script_disk};
+use corten_tests::process::{VmProcess, asset, disk, machine};
 use corten_tests::vmm::TestMachine;
 use corten_vmm::arch::x86_64::boot::BootSource;
 use corten_vmm::arch::x86_64::topology::Topology;
@@ -170,10 +171,36 @@ fn panic_is_told_from_everything_else() -> Result<()> {
 
 #[test]
 fn memory_over_3_gib_is_all_there() -> Result<()> {
-    let console = boots_and_powers_off(NEW.source("vmlinux", "")?, &spec(1, 3584))?;
+    let console = boots_and_powers_off(NEW.source("vmlinux", "")?, &spec(1, 4096))?;
     let line = console.lines().find(|line| line.contains("Memory: ")).context("no memory line")?;
     let total =
         line.split('/').nth(1).and_then(|rest| rest.split('K').next()).context("no total")?;
-    ensure!(total.parse::<u64>()? > 3500 << 10, "{line}");
+    ensure!(total.parse::<u64>()? > 4000 << 10, "{line}");
     Ok(())
+}
+
+#[test]
+fn alarm_that_passes_while_the_machine_is_paused_rings_afterwards() -> Result<()> {
+    let script = r#"
+        alarm=/sys/class/rtc/rtc0/wakealarm
+        count() { awk '/rtc0/ { print $2 }' /proc/interrupts; }
+        for seconds in 1 4; do
+            before=$(count)
+            echo +$seconds >$alarm
+            echo "ARMED $seconds"
+            while [ -n "$(cat $alarm)" ]; do sleep 0.1; done
+            echo "RANG $(($(count) - before))"
+        done
+    "#;
+    let script = script_disk(script)?;
+    let mut machine = machine(1, 256 << 20);
+    machine.disks = vec![DiskDescription { read_only: true, ..disk("script") }];
+    let source = guest::source("quiet corten.script=/dev/vda")?;
+    let mut process = VmProcess::boot_machine(machine, source, &[("script", &script)])?;
+    process.wait_for("ARMED 4", 1, BOOT)?;
+    process.must(Request::Pause)?;
+    // What is waited for is the host's clock, by which the alarm was set.
+    std::thread::sleep(Duration::from_secs(5));
+    process.must(Request::Resume)?;
+    process.wait_for("RANG 1", 2, BOOT)
 }

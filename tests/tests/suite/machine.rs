@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use corten_devices::{Effect, Records};
 use corten_microguest::{Entry, Event, counter_checksum};
 use corten_tests::vmm::{TestMachine, microguest, small};
+use corten_vmm::arch::x86_64::topology::Topology;
 use corten_vmm::machine::{EndCause, Notice};
 use serde_json::Value;
 
@@ -70,6 +71,23 @@ fn count_on(guest: &TestMachine, seen: u64) -> Result<u64> {
         }
     }
     Ok(highest)
+}
+
+#[test]
+fn thirty_two_processors_start() -> Result<()> {
+    let mut spec = small();
+    spec.topology = Topology { sockets: 2, cores: 8, threads: 2 };
+    let guest = TestMachine::boot(&spec, &mut microguest("processors count=31")?)?;
+    ensure!(matches!(guest.next_report(SOON)?, Event::Hello(_)));
+    let started = guest.next_report(SOON)?;
+    ensure!(started == Event::Processors(31), "{started}");
+    // All of them are stopped and go on in another machine.
+    let (mut guest, records) = guest.reborn(SOON)?;
+    let records: Vec<Value> = serde_json::from_value(serde_json::to_value(&records)?)?;
+    ensure!(records.iter().filter(|record| record["kind"] == "vcpu").count() == 32);
+    guest.machine.resume(false)?;
+    ensure!(guest.next_report(SOON)?.is_last());
+    Ok(())
 }
 
 #[test]

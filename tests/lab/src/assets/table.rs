@@ -138,6 +138,13 @@ static TABLE: &[Recipe] = &[
         mebibytes: 3072,
         ..DEFAULTS
     },
+    Recipe {
+        name: "guest-tools-disk",
+        script: include_str!("../../recipes/guest-tools-disk.sh"),
+        packages: &["mmdebstrap", "e2fsprogs", "debian-archive-keyring"],
+        fetches: true,
+        ..DEFAULTS
+    },
     Recipe { name: "guest-tiny-qcow2", inputs: &[("DISK", "guest-tiny-disk")], ..QCOW2 },
     Recipe { name: "guest-debian-qcow2", inputs: &[("DISK", "guest-debian-disk")], ..QCOW2 },
     Recipe {
