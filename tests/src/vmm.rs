@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use corten_microguest::{ELF, Event, ResultPort};
 use corten_vmm::arch::x86_64::boot::BootSource;
 use corten_vmm::arch::x86_64::layout;
 use corten_vmm::arch::x86_64::topology::Topology;
+use corten_vmm::kvm::Vm;
 use corten_vmm::machine::{
     Blueprint, Devices, Identification, Input, Lent, Machine, MachineSpec, Notice, host_processor,
     plan,
@@ -95,7 +95,7 @@ pub fn small() -> MachineSpec {
 
 /// The blueprint of `spec` on this host.
 pub fn blueprint(spec: &MachineSpec) -> Result<Blueprint> {
-    Ok(plan(spec, &host_processor(kvm()?)?)?)
+    Ok(plan(spec, &host_processor(&vm()?)?)?)
 }
 
 /// A boot source that starts the microguest with these commands.
@@ -121,7 +121,7 @@ impl TestMachine {
         let (owner, notices) = channel();
         let console = Console::default();
         let lent = Lent {
-            kvm: kvm()?,
+            vm: vm()?,
             console: Box::new(console.clone()),
             owner,
             devices: Devices::new(),
@@ -173,8 +173,8 @@ impl TestMachine {
     }
 }
 
-fn kvm() -> Result<OwnedFd> {
-    Ok(host::kvm_descriptor()?)
+fn vm() -> Result<Vm> {
+    Ok(Vm::new(host::kvm_descriptor()?)?)
 }
 
 /// Where low memory ends, for tests that want a guest with a hole.

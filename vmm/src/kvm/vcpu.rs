@@ -66,11 +66,6 @@ impl Vcpu {
         self.fd.set_kvm_immediate_exit(0);
     }
 
-    /// Rate of its time stamp counter.
-    pub fn tsc_khz(&self) -> Result<u32, KvmError> {
-        self.fd.get_tsc_khz().map_err(cannot("tell the rate of the time stamp counter"))
-    }
-
     /// Guest time stamp counter minus the host's; none where KVM cannot tell.
     pub fn tsc_offset(&self) -> Option<u64> {
         tsc::read(&self.fd).ok()

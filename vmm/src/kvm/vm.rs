@@ -2,19 +2,20 @@
 
 use std::num::NonZeroUsize;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use corten_devices::Interrupt;
 use corten_devices::pci::{Doorbell, Message};
 use kvm_bindings::{
-    KVM_CLOCK_REALTIME, KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC,
-    KVM_MAX_CPUID_ENTRIES, KvmIrqRouting, kvm_clock_data, kvm_cpuid_entry2, kvm_irq_routing_entry,
+    KVM_CAP_DISABLE_QUIRKS2, KVM_CLOCK_REALTIME, KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI,
+    KVM_IRQCHIP_IOAPIC, KVM_MAX_CPUID_ENTRIES, KVM_X86_QUIRK_LINT0_REENABLED, KvmIrqRouting,
+    kvm_clock_data, kvm_cpuid_entry2, kvm_enable_cap, kvm_irq_routing_entry,
     kvm_irq_routing_irqchip, kvm_irq_routing_msi, kvm_irqchip, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, IoEventAddress, Kvm, NoDatamatch, VmFd};
 use vm_memory::GuestAddress;
 
-use super::{KvmError, Vcpu, cannot};
+use super::{KvmError, Vcpu, cannot, tsc};
 use crate::ram::Ram;
 
 /// What the machine cannot do without.
@@ -48,8 +49,8 @@ pub struct KvmPages {
 }
 
 impl Vm {
-    /// A new VM from an open /dev/kvm, with interrupt controllers whose lines are routed one to one.
-    pub fn new(kvm: OwnedFd, pages: KvmPages, lines: u32) -> Result<Self, KvmError> {
+    /// A new VM from an open /dev/kvm, with nothing in it.
+    pub fn new(kvm: OwnedFd) -> Result<Self, KvmError> {
         // SAFETY: the descriptor is owned, and given up here; that it is KVM's shows the first call.
         let kvm = unsafe { Kvm::from_raw_fd(kvm.into_raw_fd()) };
         for (capability, what) in REQUIRED {
@@ -60,14 +61,39 @@ impl Vm {
             }
         }
         let fd = create(&kvm).map_err(cannot("create a VM"))?;
-        fd.set_identity_map_address(pages.identity_map.0)
+        Ok(Self { kvm, fd, routes: Mutex::default() })
+    }
+
+    /// Gives it interrupt controllers, whose lines are routed one to one. After memory and before vCPUs: with controllers
+    /// in place KVM waits a grace period for each slot.
+    pub fn create_controllers(&self, pages: KvmPages, lines: u32) -> Result<(), KvmError> {
+        self.fd
+            .set_identity_map_address(pages.identity_map.0)
             .map_err(cannot("place the identity map"))?;
         let tss = usize::try_from(pages.tss.0).unwrap_or_default();
-        fd.set_tss_address(tss).map_err(cannot("place the TSS"))?;
-        fd.create_irq_chip().map_err(cannot("create interrupt controllers"))?;
-        let vm = Self { kvm, fd, routes: Mutex::new(line_routes(lines)) };
-        vm.commit_routes()?;
-        Ok(vm)
+        self.fd.set_tss_address(tss).map_err(cannot("place the TSS"))?;
+        self.fd.create_irq_chip().map_err(cannot("create interrupt controllers"))?;
+        *self.routes.lock().unwrap_or_else(PoisonError::into_inner) = line_routes(lines);
+        // KVM starts with the same routes, and with lines to the old controllers. Those are harmless as long as a new
+        // first processor does not listen to them, as it does by a quirk: setting routes costs milliseconds.
+        if self.without_old_interrupts() { Ok(()) } else { self.commit_routes() }
+    }
+
+    fn without_old_interrupts(&self) -> bool {
+        let mut quirks = kvm_enable_cap { cap: KVM_CAP_DISABLE_QUIRKS2, ..Default::default() };
+        quirks.args[0] = KVM_X86_QUIRK_LINT0_REENABLED.into();
+        self.fd.enable_cap(&quirks).is_ok()
+    }
+
+    /// Rate of the time stamp counter of its vCPUs.
+    pub fn tsc_khz(&self) -> Result<u32, KvmError> {
+        if let Some(rate) = tsc::rate_of(&self.fd) {
+            return Ok(rate);
+        }
+        // Before Linux 5.16 only vCPUs know it, and one in this VM would have no local APIC.
+        let other = create(&self.kvm).map_err(cannot("create a VM"))?;
+        let vcpu = other.create_vcpu(0).map_err(cannot("create a vCPU"))?;
+        vcpu.get_tsc_khz().map_err(cannot("tell the rate of the time stamp counter"))
     }
 
     /// Lends the guest its memory. `ram` stays mapped for the life of the process.
@@ -128,7 +154,7 @@ impl Vm {
 
     /// Routes messages, all in one call: each call waits until no vCPU uses the old routes.
     pub fn route_messages(&self, messages: &[(u32, Message)]) -> Result<(), KvmError> {
-        let mut routes = self.routes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         for (gsi, message) in messages {
             routes.retain(|route| route.type_ != KVM_IRQ_ROUTING_MSI || route.gsi != *gsi);
             routes.push(message_route(*gsi, *message));
@@ -152,7 +178,7 @@ impl Vm {
     }
 
     fn commit_routes(&self) -> Result<(), KvmError> {
-        let routes = self.routes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         let too_many =
             |_| cannot("route that many interrupts")(kvm_ioctls::Error::new(libc::E2BIG));
         let routing = KvmIrqRouting::from_entries(&routes).map_err(too_many)?;
@@ -198,7 +224,7 @@ fn create(kvm: &Kvm) -> Result<VmFd, kvm_ioctls::Error> {
 }
 
 /// The lines of the IOAPIC. None leads to the two old controllers that KVM makes as well: the machine says that it has
-/// none, so no guest sets them up, and the first processor would get their interrupts under vectors of exceptions.
+/// none, so no guest sets them up, and their vectors are those of exceptions.
 fn line_routes(lines: u32) -> Vec<kvm_irq_routing_entry> {
     let route = |line| {
         let mut route = kvm_irq_routing_entry {

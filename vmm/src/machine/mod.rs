@@ -17,7 +17,6 @@ mod workers;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -108,8 +107,8 @@ impl Notice {
 
 /// What the host lends: descriptors and what else is no part of the guest's machine.
 pub struct Lent {
-    /// An open /dev/kvm.
-    pub kvm: OwnedFd,
+    /// An empty VM.
+    pub vm: Vm,
     /// Where the serial console goes. A write that cannot succeed at once must fail.
     pub console: Box<dyn Write + Send>,
     /// Where notices go.
@@ -212,8 +211,9 @@ impl Machine {
         }
         Kick::prepare().map_err(|source| VcpuError::Thread { index: 0, source })?;
         let pages = KvmPages { identity_map: layout::KVM_IDENTITY_MAP, tss: layout::KVM_TSS };
-        let vm = Arc::new(Vm::new(lent.kvm, pages, layout::LINES)?);
+        let vm = Arc::new(lent.vm);
         vm.set_memory(&ram)?;
+        vm.create_controllers(pages, layout::LINES)?;
         let platform = Platform::new(&vm, &ram, lent.console)?;
         let processors = blueprint.vcpus.len();
         let functions =
@@ -541,10 +541,8 @@ impl Machine {
     }
 }
 
-/// The host's processor as its KVM offers it.
-pub fn host_processor(kvm: OwnedFd) -> Result<HostProcessor, MachineError> {
-    let pages = KvmPages { identity_map: layout::KVM_IDENTITY_MAP, tss: layout::KVM_TSS };
-    let vm = Vm::new(kvm, pages, layout::LINES)?;
-    let tsc_khz = vm.create_vcpu(0)?.tsc_khz()?;
-    Ok(HostProcessor { cpuid: vm.supported_cpuid()?, name: cpuid::host_name(), tsc_khz })
+/// The host's processor as its KVM offers it to the vCPUs of `vm`.
+pub fn host_processor(vm: &Vm) -> Result<HostProcessor, MachineError> {
+    let (cpuid, tsc_khz) = (vm.supported_cpuid()?, vm.tsc_khz()?);
+    Ok(HostProcessor { cpuid, name: cpuid::host_name(), tsc_khz })
 }

@@ -29,6 +29,7 @@ use super::{
 };
 use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
+use crate::kvm::Vm;
 use crate::ram::{Ram, RamError};
 
 /// How long vCPUs may take to leave the guest, and disks to finish: they do at once, unless the host is overloaded.
@@ -147,14 +148,15 @@ impl Owner {
     /// Boots a machine and runs it to its end.
     pub fn boot(mut self, description: &MachineDescription) -> Result<End, OwnerError> {
         self.command_line.clone_from(&description.command_line);
-        let host = host_processor(self.kvm()?)?;
+        let vm = self.vm()?;
+        let host = host_processor(&vm)?;
         let hosts: Hosts =
             description.disks.iter().map(|disk| (disk.name.clone(), disk.host)).collect();
         let files = self.open_disks(description.disks.iter().map(|disk| &disk.name), &hosts)?;
         let blueprint = plan(&spec_of(description, &files), &host)?;
         let devices = self.devices(&blueprint, files, &hosts)?;
         let ram = Ram::new(&blueprint.slots)?;
-        let machine = self.start(blueprint, ram, devices, true)?;
+        let machine = self.start(vm, blueprint, ram, devices, true)?;
         self.run(machine)
     }
 
@@ -166,7 +168,7 @@ impl Owner {
         let ram = Ram::map(ram, &blueprint.slots)?;
         let files = self.open_disks(blueprint.disks().map(|disk| &disk.name), hosts)?;
         let devices = self.devices(&blueprint, files, hosts)?;
-        let mut machine = self.assemble(blueprint, ram, devices)?;
+        let mut machine = self.assemble(self.vm()?, blueprint, ram, devices)?;
         machine.load(records)?;
         self.run(machine)
     }
@@ -211,12 +213,13 @@ impl Owner {
     /// One path for the first start and for every reset.
     fn start(
         &self,
+        vm: Vm,
         blueprint: Blueprint,
         ram: Ram,
         devices: Devices,
         run: bool,
     ) -> Result<Machine, OwnerError> {
-        let mut machine = self.assemble(blueprint, ram, devices)?;
+        let mut machine = self.assemble(vm, blueprint, ram, devices)?;
         let records = machine.first_records(&mut self.boot_source()?)?;
         machine.load(records)?;
         if run {
@@ -227,6 +230,7 @@ impl Owner {
 
     fn assemble(
         &self,
+        vm: Vm,
         blueprint: Blueprint,
         ram: Ram,
         devices: Devices,
@@ -239,13 +243,8 @@ impl Owner {
             }
             None => Box::new(io::sink()),
         };
-        let lent = Lent {
-            kvm: self.kvm()?,
-            console,
-            owner: self.sender.clone(),
-            devices,
-            extra_ports: Vec::new(),
-        };
+        let lent =
+            Lent { vm, console, owner: self.sender.clone(), devices, extra_ports: Vec::new() };
         Ok(Machine::assemble(blueprint, ram, lent)?)
     }
 
@@ -265,9 +264,10 @@ impl Owner {
         })
     }
 
-    fn kvm(&self) -> Result<OwnedFd, OwnerError> {
+    fn vm(&self) -> Result<Vm, OwnerError> {
         let kvm = self.descriptors.kvm.try_clone();
-        kvm.map_err(|source| OwnerError::Descriptor { role: Role::kvm(), source })
+        let kvm = kvm.map_err(|source| OwnerError::Descriptor { role: Role::kvm(), source })?;
+        Ok(Vm::new(kvm).map_err(MachineError::Kvm)?)
     }
 
     fn run(&mut self, mut machine: Machine) -> Result<End, OwnerError> {
@@ -377,7 +377,7 @@ impl Owner {
         kept.into_iter().for_each(|input| drop(self.sender.send(input)));
         ram.empty()?;
         self.resets += 1;
-        let machine = self.start(blueprint, ram, devices, run)?;
+        let machine = self.start(self.vm()?, blueprint, ram, devices, run)?;
         (self.events)(Event::Reset);
         Ok(machine)
     }
