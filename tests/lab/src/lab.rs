@@ -9,9 +9,10 @@ use nix::fcntl::Flock;
 
 use crate::assets::{Assets, Kernel};
 use crate::cache::{self, Cache};
-use crate::node::{Node, RunDirectory, Snapshot};
+use crate::nesting;
+use crate::node::{Node, Outside, RunDirectory, Snapshot};
 use crate::probe;
-use crate::qemu::{Accelerator, Configuration, Files, SHARE_TAGS};
+use crate::qemu::{Accelerator, Configuration, Files, Link, SHARE_TAGS};
 use crate::switch;
 use crate::wire::Share;
 
@@ -113,7 +114,7 @@ impl Lab {
         lab.shares.clone_from(&shares);
         match (probe::try_kvm(), wanted.needs_vm()) {
             (Ok(()), false) => lab.start_direct(&shares)?,
-            (Ok(()), true) if nesting_works(&cache) => lab.start_nested(wanted, &shares)?,
+            (Ok(()), true) if nesting::may_work(&cache) => lab.start_nested(wanted, &shares)?,
             (Ok(()), true) => {
                 lab.start_emulated(wanted, &shares, "this machine's KVM does not nest")?;
             }
@@ -164,7 +165,7 @@ impl Lab {
         };
         eprintln!("lab: in a node on this machine's KVM {reason}; emulating one");
         self.nodes.clear();
-        remember_no_nesting(self.assets.cache())?;
+        nesting::remember_failure(self.assets.cache())?;
         self.start_emulated(wanted, shares, "this machine's KVM does not nest")
     }
 
@@ -190,9 +191,10 @@ impl Lab {
         };
         for index in 1..=wanted.nodes {
             let run = RunDirectory::at(&self.directory.join(format!("node{index}")));
-            let end = ends.get(usize::from(index) - 1);
+            let network = ends.get(usize::from(index) - 1).map(Link::Socket);
+            let outside = Outside { network, shares, disk: None };
             let mut node =
-                Node::restore(&files, &configuration, &snapshot, &run, (index, end, shares))?;
+                Node::restore(&files, &configuration, &snapshot, &run, (index, &outside))?;
             for disk in &wanted.disk {
                 let (path, writable) = writable_suffix(disk);
                 node.add_disk(&std::path::absolute(path)?, writable)?;
@@ -255,7 +257,7 @@ impl Drop for Lab {
 }
 
 /// Makes the run directory `name` ours, and clears away those whose lab was killed.
-fn claim(cache: &Cache, name: &str) -> Result<(PathBuf, Flock<File>)> {
+pub fn claim(cache: &Cache, name: &str) -> Result<(PathBuf, Flock<File>)> {
     cache::check_name(name, "lab")?;
     let _all = cache::lock(&cache.runs().join(".lock"))?;
     for entry in fs::read_dir(cache.runs())?.flatten() {
@@ -283,19 +285,4 @@ fn writable_suffix(text: &str) -> (&str, bool) {
         Some(path) => (path, true),
         None => (text, false),
     }
-}
-
-/// Tried once in the life of a machine: whether a node VM on its KVM has a KVM of its own.
-fn no_nesting_mark(cache: &Cache) -> Result<PathBuf> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    Ok(cache.root().join(format!("no-nesting-{}", boot.trim())))
-}
-
-fn nesting_works(cache: &Cache) -> bool {
-    no_nesting_mark(cache).is_ok_and(|mark| !mark.exists())
-}
-
-fn remember_no_nesting(cache: &Cache) -> Result<()> {
-    fs::write(no_nesting_mark(cache)?, "")?;
-    Ok(())
 }

@@ -13,8 +13,7 @@ use nix::sys::signal::Signal;
 use super::{Assets, Recipe};
 use crate::cache::Scratch;
 use crate::lab::{self, Lab, Wanted};
-use crate::wire::{Kind, Start};
-use crate::{cache, packages};
+use crate::{cache, node, packages};
 
 /// Stands before every recipe: progress goes to descriptor 9, all else to the log.
 pub(super) const PRELUDE: &str = r#"
@@ -112,23 +111,7 @@ fn finish_in_node(script: &str, out: &Path) -> Result<()> {
         ..Wanted::default()
     };
     let lab = Lab::start(&wanted, &lab::unique_name("making"))?;
-    let start = Start {
-        node: 1,
-        argv: ["bash", "-c", script, "bash", "/dev/sda"].map(Into::into).into(),
-        env: Vec::new(),
-        directory: "/root".into(),
-        time_limit: Some(FINISH_LIMIT),
-        terminal: None,
-        cage: None,
-    };
-    let channel = lab.nodes[0].mux.start(&start)?;
-    let mut said = Vec::new();
-    for frame in &channel.frames {
-        match frame.kind {
-            Kind::Stdout | Kind::Stderr => said.extend(frame.payload),
-            Kind::Exit if frame.payload == 0_i32.to_le_bytes() => return Ok(()),
-            _ => break,
-        }
-    }
-    bail!("its part in a node failed:\n{}", String::from_utf8_lossy(&said))
+    let command = node::command(script, &["/dev/sda"], FINISH_LIMIT);
+    lab.nodes[0].mux.run(&command, &[]).context("its part in a node failed")?;
+    Ok(())
 }

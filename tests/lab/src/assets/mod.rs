@@ -18,6 +18,8 @@ use crate::cache::Cache;
 
 pub use table::{Kernel, names};
 
+use table::TABLE;
+
 /// Hexadecimal digits of a content key.
 const KEY_LENGTH: usize = 16;
 /// Makes of an asset that nothing has used for this long go when the next one is made.
@@ -25,27 +27,43 @@ const KEEP: Duration = Duration::from_hours(72);
 
 /// How one asset is made.
 #[derive(Debug)]
-pub(crate) struct Recipe {
+pub struct Recipe {
     /// Name of the asset.
-    name: &'static str,
+    pub name: &'static str,
     /// The bash program that fills `$OUT`.
-    script: &'static str,
+    pub script: &'static str,
     /// Environment variables for it.
-    parameters: &'static [(&'static str, &'static str)],
+    pub parameters: &'static [(&'static str, &'static str)],
     /// Other assets: environment variable (after `IN_`) and name.
-    inputs: &'static [(&'static str, &'static str)],
+    pub inputs: &'static [(&'static str, &'static str)],
     /// Debian packages the program needs on the machine.
-    packages: &'static [&'static str],
+    pub packages: &'static [&'static str],
     /// Whether it fetches more of them itself, by apt's lists.
-    fetches: bool,
+    pub fetches: bool,
     /// Files of the source tree it finds in `$FILES`.
-    files: &'static [(&'static str, &'static [u8])],
+    pub files: &'static [(&'static str, &'static [u8])],
     /// Whether it also finds the agent's binary there.
-    agent: bool,
+    pub agent: bool,
     /// What is left to do in a node after the script, with the disk `disk.raw` attached.
-    in_node: Option<&'static str>,
+    pub in_node: Option<&'static str>,
     /// Free space it takes to make it.
-    mebibytes: u64,
+    pub mebibytes: u64,
+}
+
+impl Recipe {
+    /// A recipe of nothing, to be filled in.
+    pub const EMPTY: Self = Self {
+        name: "",
+        script: "",
+        parameters: &[],
+        inputs: &[],
+        packages: &[],
+        fetches: false,
+        files: &[],
+        agent: false,
+        in_node: None,
+        mebibytes: 1024,
+    };
 }
 
 /// The shelf of assets in a cache.
@@ -53,18 +71,25 @@ pub(crate) struct Recipe {
 pub struct Assets {
     cache: Cache,
     agent: PathBuf,
+    /// Recipes besides the lab's own.
+    further: &'static [Recipe],
 }
 
 impl Assets {
     /// Assets in `cache`, with the node agent's binary that stands beside this program.
     pub fn new(cache: Cache) -> Result<Self> {
+        Self::with(cache, &[])
+    }
+
+    /// The same, and `further` recipes, which may take the lab's assets as inputs.
+    pub fn with(cache: Cache, further: &'static [Recipe]) -> Result<Self> {
         let own = std::env::current_exe().context("cannot find this program")?;
-        Ok(Self { cache, agent: own.with_file_name("corten-lab-node") })
+        Ok(Self { cache, agent: own.with_file_name("corten-lab-node"), further })
     }
 
     /// The asset's directory; it is made first, inputs and all, where it is missing.
     pub fn ensure(&self, name: &str) -> Result<PathBuf> {
-        let recipe = table::find(name)?;
+        let recipe = self.find(name)?;
         let directory = self.directory(recipe)?;
         if !directory.exists() {
             build::build(self, recipe, &directory)
@@ -74,6 +99,19 @@ impl Assets {
         // Its age is that of its last use.
         let _ = File::open(&directory).and_then(|file| file.set_modified(SystemTime::now()));
         Ok(directory)
+    }
+
+    fn find(&self, name: &str) -> Result<&'static Recipe> {
+        let mut recipes = TABLE.iter().chain(self.further);
+        recipes.clone().find(|recipe| recipe.name == name).with_context(|| {
+            let names: Vec<&str> = recipes.by_ref().map(|recipe| recipe.name).collect();
+            format!("there is no asset {name:?}; there are {}", names.join(", "))
+        })
+    }
+
+    /// Content key of an asset, for what is made of it elsewhere.
+    pub fn key_of(&self, name: &str) -> Result<String> {
+        self.key(self.find(name)?)
     }
 
     /// Path of the node agent's binary.
@@ -132,13 +170,13 @@ impl Assets {
         }
         for (variable, name) in recipe.inputs {
             add(variable.as_bytes());
-            add(self.key(table::find(name)?)?.as_bytes());
+            add(self.key(self.find(name)?)?.as_bytes());
         }
         Ok(hex(&hash.finalize()[..KEY_LENGTH / 2]))
     }
 }
 
 /// Bytes as hexadecimal text.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,7 +1,5 @@
 //! Every asset there is.
 
-use anyhow::{Result, bail};
-
 use super::Recipe;
 
 /// Debian kernels a node can run.
@@ -25,31 +23,18 @@ impl Kernel {
     }
 }
 
-const DEFAULTS: Recipe = Recipe {
-    name: "",
-    script: "",
-    parameters: &[],
-    inputs: &[],
-    packages: &[],
-    fetches: false,
-    files: &[],
-    agent: false,
-    in_node: None,
-    mebibytes: 1024,
-};
-
 const KERNEL: Recipe = Recipe {
     script: include_str!("../../recipes/kernel.sh"),
     packages: &["kmod", "xz-utils", "zstd", "lz4"],
     fetches: true,
-    ..DEFAULTS
+    ..Recipe::EMPTY
 };
 
 const NODE_INITRD: Recipe = Recipe {
     script: include_str!("../../recipes/node-initrd.sh"),
     packages: &["kmod", "cpio", "xz-utils"],
     agent: true,
-    ..DEFAULTS
+    ..Recipe::EMPTY
 };
 
 const GUEST_INITRD: Recipe = Recipe {
@@ -60,7 +45,7 @@ const GUEST_INITRD: Recipe = Recipe {
         ("fstab", include_bytes!("../../guest/fstab")),
         ("udhcpc", include_bytes!("../../guest/udhcpc")),
     ],
-    ..DEFAULTS
+    ..Recipe::EMPTY
 };
 
 const MAKE_DISK: (&str, &[u8]) = ("make-disk", include_bytes!("../../guest/make-disk"));
@@ -68,7 +53,7 @@ const MAKE_DISK: (&str, &[u8]) = ("make-disk", include_bytes!("../../guest/make-
 const QCOW2: Recipe = Recipe {
     script: include_str!("../../recipes/guest-qcow2.sh"),
     packages: &["qemu-utils"],
-    ..DEFAULTS
+    ..Recipe::EMPTY
 };
 
 /// The writer of archives is this program; its source is part of the key.
@@ -82,19 +67,22 @@ const OCI_WRITER: &[(&str, &[u8])] = &[
 const CONTAINER_DISK: Recipe = Recipe {
     script: include_str!("../../recipes/container-disk.sh"),
     files: OCI_WRITER,
-    ..DEFAULTS
+    ..Recipe::EMPTY
 };
 
-const KERNEL_BOOT: Recipe =
-    Recipe { script: include_str!("../../recipes/kernel-boot.sh"), files: OCI_WRITER, ..DEFAULTS };
+const KERNEL_BOOT: Recipe = Recipe {
+    script: include_str!("../../recipes/kernel-boot.sh"),
+    files: OCI_WRITER,
+    ..Recipe::EMPTY
+};
 
-static TABLE: &[Recipe] = &[
+pub(super) static TABLE: &[Recipe] = &[
     Recipe {
         name: "qemu",
         script: include_str!("../../recipes/qemu.sh"),
         packages: crate::qemu::PACKAGES,
         fetches: true,
-        ..DEFAULTS
+        ..Recipe::EMPTY
     },
     Recipe { name: "kernel-6.12", parameters: &[("PACKAGE", "linux-image-6.12-amd64")], ..KERNEL },
     Recipe { name: "kernel-6.1", parameters: &[("PACKAGE", "linux-image-amd64")], ..KERNEL },
@@ -112,7 +100,7 @@ static TABLE: &[Recipe] = &[
         packages: &["mmdebstrap", "e2fsprogs", "kmod"],
         fetches: true,
         mebibytes: 6144,
-        ..DEFAULTS
+        ..Recipe::EMPTY
     },
     Recipe { name: "guest-initrd-6.12", inputs: &[("KERNEL", "kernel-6.12")], ..GUEST_INITRD },
     Recipe {
@@ -126,7 +114,7 @@ static TABLE: &[Recipe] = &[
         inputs: &[("KERNEL", "kernel-6.12"), ("INITRD", "guest-initrd-6.12")],
         packages: &["cpio", "e2fsprogs", "fdisk"],
         files: &[MAKE_DISK, ("tiny-grub.cfg", include_bytes!("../../guest/tiny-grub.cfg"))],
-        ..DEFAULTS
+        ..Recipe::EMPTY
     },
     Recipe {
         name: "guest-debian-disk",
@@ -136,14 +124,14 @@ static TABLE: &[Recipe] = &[
         files: &[MAKE_DISK],
         in_node: Some(include_str!("../../guest/update-grub-in-node")),
         mebibytes: 3072,
-        ..DEFAULTS
+        ..Recipe::EMPTY
     },
     Recipe {
         name: "guest-tools-disk",
         script: include_str!("../../recipes/guest-tools-disk.sh"),
         packages: &["mmdebstrap", "e2fsprogs", "debian-archive-keyring"],
         fetches: true,
-        ..DEFAULTS
+        ..Recipe::EMPTY
     },
     Recipe { name: "guest-tiny-qcow2", inputs: &[("DISK", "guest-tiny-disk")], ..QCOW2 },
     Recipe { name: "guest-debian-qcow2", inputs: &[("DISK", "guest-debian-disk")], ..QCOW2 },
@@ -172,14 +160,6 @@ static TABLE: &[Recipe] = &[
         ..KERNEL_BOOT
     },
 ];
-
-/// The recipe of `name`.
-pub(super) fn find(name: &str) -> Result<&'static Recipe> {
-    match TABLE.iter().find(|recipe| recipe.name == name) {
-        Some(recipe) => Ok(recipe),
-        None => bail!("there is no asset {name:?}; there are {}", names().join(", ")),
-    }
-}
 
 /// Names of all assets.
 pub fn names() -> Vec<&'static str> {

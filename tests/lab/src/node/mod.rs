@@ -1,6 +1,7 @@
 //! One node: a VM with KVM in it, or the machine itself.
 
 mod mux;
+mod run;
 mod snapshot;
 
 use std::fs;
@@ -15,11 +16,12 @@ use serde_json::json;
 
 use crate::agent::{FAILED, READY};
 use crate::cache::Cache;
-use crate::qemu::{self, Configuration, Files, Memory, Process, Qmp, SHARE_TAGS, Wiring};
+use crate::qemu::{self, Configuration, Files, Link, Memory, Process, Qmp, SHARE_TAGS, Wiring};
 use crate::wire::{Kind, Setup, Share};
 
 pub use mux::{Channel, ChannelSender, Mux, Window};
-pub use snapshot::Snapshot;
+pub use run::command;
+pub use snapshot::{Preparation, Snapshot};
 
 /// A cold boot takes 5 s on a quiet machine, 30 on a busy one.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
@@ -79,26 +81,26 @@ impl Node {
     pub fn boot(
         files: &Files,
         configuration: &Configuration,
-        memory: Memory<'_>,
+        (memory, disk): (Memory<'_>, Option<&Path>),
         run: &RunDirectory,
     ) -> Result<Self> {
-        let mut node = Self::spawn(files, configuration, memory, run, None)?;
+        let alone = Outside { disk, ..Outside::default() };
+        let mut node = Self::spawn(files, configuration, memory, run, (&alone, false))?;
         node.wait_for_boot()?;
         Ok(node)
     }
 
-    /// Restores a saved VM.
+    /// Restores a saved VM as node `index`.
     pub fn restore(
         files: &Files,
         configuration: &Configuration,
         snapshot: &Snapshot,
         run: &RunDirectory,
-        (index, network, shares): (u8, Option<&OwnedFd>, &[Share]),
+        (index, outside): (u8, &Outside<'_>),
     ) -> Result<Self> {
         let file = snapshot.memory();
         let memory = file.as_deref().map_or(Memory::Anonymous, Memory::Private);
-        let outside = Outside { network, shares };
-        let mut node = Self::spawn(files, configuration, memory, run, Some(&outside))?;
+        let mut node = Self::spawn(files, configuration, memory, run, (outside, true))?;
         let Machine::Vm { qmp, .. } = &mut node.machine else { bail!("not a VM") };
         qmp.load(&snapshot.state().to_string_lossy(), snapshot.memory_in_file())
             .with_context(|| format!("cannot restore the node\n{}", tail(&run.log())))?;
@@ -106,13 +108,13 @@ impl Node {
         Ok(node)
     }
 
-    /// Starts QEMU: with an outside world it waits for a state to load, without one it boots.
+    /// Starts QEMU, which boots or waits for a state to load.
     fn spawn(
         files: &Files,
         configuration: &Configuration,
         memory: Memory<'_>,
         run: &RunDirectory,
-        outside: Option<&Outside<'_>>,
+        (outside, waits): (&Outside<'_>, bool),
     ) -> Result<Self> {
         fs::create_dir_all(&run.0)?;
         let empty = run.0.join("empty");
@@ -120,25 +122,25 @@ impl Node {
         let (qmp, qmp_theirs) = UnixStream::pair()?;
         let (port, port_theirs) = UnixStream::pair()?;
         let (qmp_theirs, port_theirs) = (OwnedFd::from(qmp_theirs), OwnedFd::from(port_theirs));
-        let given = outside.map_or(&[][..], |outside| outside.shares);
+        let given = outside.shares.iter();
         let mut shares: Vec<(PathBuf, bool)> =
-            given.iter().map(|share| ((&share.path).into(), share.writable)).collect();
+            given.map(|share| ((&share.path).into(), share.writable)).collect();
         shares.resize(SHARE_TAGS.len(), (empty, false));
-        let network = outside.and_then(|outside| outside.network);
         let console = run.console();
         let wiring = Wiring {
             qmp: qmp_theirs.as_raw_fd(),
             port: port_theirs.as_raw_fd(),
-            network: network.map(AsRawFd::as_raw_fd),
+            network: outside.network,
             console: &console,
             shares: &shares,
+            disk: outside.disk,
         };
         let (program, mut arguments) = qemu::command_line(files, configuration, memory, &wiring);
-        if outside.is_some() {
+        if waits {
             arguments.extend(["-incoming", "defer", "-S"].map(Into::into));
         }
         let mut descriptors = vec![&qmp_theirs, &port_theirs];
-        descriptors.extend(network);
+        descriptors.extend(outside.network.map(Link::descriptor));
         let process = Process::start(&program, &arguments, &descriptors, &run.log())?;
         // Ours must go, or the end of QEMU would not be seen.
         drop((qmp_theirs, port_theirs));
@@ -267,9 +269,14 @@ impl Node {
 }
 
 /// What a restored node is connected to, and a saved one must not be.
-struct Outside<'a> {
-    network: Option<&'a OwnedFd>,
-    shares: &'a [Share],
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outside<'a> {
+    /// Its link to other nodes.
+    pub network: Option<Link<'a>>,
+    /// Host directories.
+    pub shares: &'a [Share],
+    /// Its own disk, if its saved state has one.
+    pub disk: Option<&'a Path>,
 }
 
 fn tail(path: &Path) -> String {

@@ -19,6 +19,24 @@ pub struct Snapshot {
     memory_in_file: bool,
 }
 
+/// What is done to a freshly booted node before it is saved.
+#[derive(Clone, Copy)]
+pub struct Preparation<'a> {
+    /// What such nodes are for.
+    pub purpose: &'a str,
+    /// Hash of everything that `prepare` depends on, the content of `disk` included.
+    pub key: &'a str,
+    /// A raw disk, which stays as it is: the node writes to a layer above it.
+    pub disk: &'a Path,
+    /// Does it.
+    pub prepare: &'a dyn Fn(&Node) -> Result<()>,
+}
+
+const DISK: &str = "disk.qcow2";
+
+/// Starts the names of saved nodes that can be made again.
+const FRESH: &str = "fresh-";
+
 /// How often a node is booted before the lab gives up.
 const TRIES: u32 = 3;
 
@@ -28,14 +46,36 @@ const KEEP: Duration = Duration::from_hours(72);
 impl Snapshot {
     /// The snapshot of a freshly booted node; it is made where it is missing.
     pub fn fresh(cache: &Cache, files: &Files, configuration: &Configuration) -> Result<Self> {
+        Self::ensure(cache, files, configuration, None)
+    }
+
+    /// The snapshot of a node that was booted and prepared; it is made where it is missing.
+    pub fn prepared(
+        cache: &Cache,
+        files: &Files,
+        configuration: &Configuration,
+        preparation: &Preparation<'_>,
+    ) -> Result<Self> {
+        Self::ensure(cache, files, configuration, Some(preparation))
+    }
+
+    fn ensure(
+        cache: &Cache,
+        files: &Files,
+        configuration: &Configuration,
+        preparation: Option<&Preparation<'_>>,
+    ) -> Result<Self> {
         let key = fingerprint(files, configuration);
-        let directory = cache.snapshots().join(format!("fresh-{key}"));
-        let snapshot = Self { directory, memory_in_file: true };
+        let name = match preparation {
+            Some(Preparation { purpose, key: own, .. }) => format!("{FRESH}{purpose}-{key}-{own}"),
+            None => format!("{FRESH}{key}"),
+        };
+        let snapshot = Self { directory: cache.snapshots().join(name), memory_in_file: true };
         if !snapshot.state().exists() {
             let _lock = cache::lock(&cache::beside(&snapshot.directory, ".lock"))?;
             if !snapshot.state().exists() {
                 drop_unused(cache);
-                snapshot.make(cache, files, configuration)?;
+                snapshot.make(cache, files, configuration, preparation)?;
             }
         }
         // Its age is that of its last use.
@@ -83,15 +123,28 @@ impl Snapshot {
         self.memory_in_file.then(|| self.directory.join("memory"))
     }
 
-    fn make(&self, cache: &Cache, files: &Files, configuration: &Configuration) -> Result<()> {
+    /// The disk of a prepared node. A restored one writes to a layer of its own above it.
+    pub fn disk(&self) -> PathBuf {
+        self.directory.join(DISK)
+    }
+
+    fn make(
+        &self,
+        cache: &Cache,
+        files: &Files,
+        configuration: &Configuration,
+        preparation: Option<&Preparation<'_>>,
+    ) -> Result<()> {
         cache.require_space(u64::from(configuration.memory) / 4 + 512)?;
         eprintln!("lab: booting a node once, to save it ...");
         let work = Scratch::new(&cache.snapshots())?;
         let memory = work.path().join("memory");
         let run = RunDirectory::at(work.path());
+        let base = preparation.map(|preparation| (preparation.disk, "raw"));
+        let disk = base.map(|base| qemu::layer(base, &work.path().join(DISK))).transpose()?;
         let boot = || {
             let _ = fs::remove_file(&memory);
-            Node::boot(files, configuration, Memory::Shared(&memory), &run)
+            Node::boot(files, configuration, (Memory::Shared(&memory), disk.as_deref()), &run)
         };
         let mut tries = 1;
         let mut started = Instant::now();
@@ -106,12 +159,19 @@ impl Snapshot {
                 outcome => break outcome?,
             }
         };
+        if let Some(preparation) = preparation {
+            (preparation.prepare)(&node)
+                .with_context(|| format!("cannot prepare a node for {}", preparation.purpose))?;
+        }
         let ready = started.elapsed();
         node.write_state(&work.path().join("state"), true)?;
         drop(node);
         let _ = fs::remove_dir_all(&self.directory);
         fs::create_dir(&self.directory)?;
         fs::rename(&memory, self.directory.join("memory"))?;
+        if let Some(disk) = disk {
+            fs::rename(disk, self.disk())?;
+        }
         fs::rename(work.path().join("state"), self.state())?;
         eprintln!("lab: node booted in {:.1} s and saved", ready.as_secs_f32());
         Ok(())
@@ -145,7 +205,8 @@ fn named_directory(cache: &Cache, name: &str) -> Result<PathBuf> {
 fn fingerprint(files: &Files, configuration: &Configuration) -> String {
     let nowhere = Path::new("/");
     let shares = vec![(nowhere.to_owned(), false); qemu::SHARE_TAGS.len()];
-    let wiring = Wiring { qmp: 0, port: 0, network: None, console: nowhere, shares: &shares };
+    let wiring =
+        Wiring { qmp: 0, port: 0, network: None, console: nowhere, shares: &shares, disk: None };
     let (program, arguments) =
         qemu::command_line(files, configuration, Memory::Private(nowhere), &wiring);
     hex(&Sha256::digest(format!("{program:?} {arguments:?}"))[..8])
@@ -158,7 +219,7 @@ fn drop_unused(cache: &Cache) {
         let used = fs::metadata(entry.path().join("state")).and_then(|state| state.modified());
         let old = used.is_ok_and(|used| used.elapsed().is_ok_and(|age| age > KEEP));
         // A QEMU that still uses it keeps the files alive.
-        if name.starts_with("fresh-") && old {
+        if name.starts_with(FRESH) && old {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

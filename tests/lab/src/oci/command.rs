@@ -28,6 +28,9 @@ pub struct OciArgs {
     /// User of containers, as UID or UID:GID.
     #[arg(long, default_value = "")]
     pub user: String,
+    /// Symbolic link; may be repeated.
+    #[arg(long = "link", value_name = "TARGET=/DST", value_parser = parse_link)]
+    pub links: Vec<(String, String)>,
     /// Compress the layer.
     #[arg(long)]
     pub gzip: bool,
@@ -75,6 +78,11 @@ fn parse(text: &str) -> Option<FileArg> {
     (!source.is_empty()).then(|| FileArg { source: source.into(), path, access })
 }
 
+fn parse_link(text: &str) -> Result<(String, String), FileArgError> {
+    let (target, path) = text.split_once('=').ok_or_else(|| FileArgError(text.to_owned()))?;
+    Ok((target.to_owned(), path.to_owned()))
+}
+
 /// Writes the image and returns the digest of its manifest.
 pub fn run(args: &OciArgs) -> Result<String, ImageError> {
     let config = Config {
@@ -90,6 +98,9 @@ pub fn run(args: &OciArgs) -> Result<String, ImageError> {
             None => (usual_mode(&file.source)?, 0, 0),
         };
         image = image.file(&file.source, &file.path, mode, uid, gid);
+    }
+    for (target, path) in &args.links {
+        image = image.link(target, path);
     }
     image.write(&args.output)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::archive::Archive;
 use super::document::{self, Blob, Config};
 use super::error::{Failure, ImageError};
-use super::layer::{ImageFile, Layer};
+use super::layer::{Content, ImageFile, Layer};
 
 /// Owner of a disk in a containerDisk image: the user that VMMs run as.
 const DISK_OWNER: u32 = 107;
@@ -77,7 +77,16 @@ impl Image {
         uid: u32,
         gid: u32,
     ) -> Self {
-        self.files.push(ImageFile { source: source.into(), path: path.into(), mode, uid, gid });
+        let content = Content::Copy(source.into());
+        self.files.push(ImageFile { content, path: path.into(), mode, uid, gid });
+        self
+    }
+
+    /// Adds a symbolic link to `target` as `path`.
+    #[must_use]
+    pub fn link(mut self, target: impl Into<String>, path: impl Into<String>) -> Self {
+        let content = Content::Link(target.into());
+        self.files.push(ImageFile { content, path: path.into(), mode: 0o777, uid: 0, gid: 0 });
         self
     }
 
@@ -298,6 +307,19 @@ mod tests {
             let (first, second) = (fs::read(bench.path("first")), fs::read(bench.path("second")));
             assert_eq!(first.unwrap(), second.unwrap());
         }
+    }
+
+    #[test]
+    fn link_is_a_link_to_its_target() {
+        let bench = Bench::new();
+        let written = bench.written(&Image::new("l").link("busybox", "/bin/sh"));
+
+        let layer = written.layer();
+        let mut archive = tar::Archive::new(layer.as_slice());
+        let entry = archive.entries().unwrap().nth(1).unwrap().unwrap();
+        assert_eq!(entry.path().unwrap(), Path::new("bin/sh"));
+        assert_eq!(entry.header().entry_type(), tar::EntryType::Symlink);
+        assert_eq!(entry.link_name().unwrap().unwrap(), Path::new("busybox"));
     }
 
     #[test]

@@ -15,8 +15,8 @@ use super::image::LayerFormat;
 /// A file that goes into the image.
 #[derive(Clone, Debug)]
 pub(super) struct ImageFile {
-    /// Where its bytes are.
-    pub(super) source: PathBuf,
+    /// What it is.
+    pub(super) content: Content,
     /// Absolute path in the image.
     pub(super) path: String,
     /// Permission bits.
@@ -25,6 +25,15 @@ pub(super) struct ImageFile {
     pub(super) uid: u32,
     /// Group.
     pub(super) gid: u32,
+}
+
+/// What a file in the image is.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// The bytes of this file.
+    Copy(PathBuf),
+    /// A symbolic link to this path.
+    Link(String),
 }
 
 enum Node<'a> {
@@ -99,7 +108,14 @@ fn append<W: Write>(
     path: &str,
     file: &ImageFile,
 ) -> Result<(), Failure> {
-    let mut source = Source::open(&file.source)?;
+    let source = match &file.content {
+        Content::Copy(source) => source,
+        Content::Link(target) => {
+            let mut header = header(tar::EntryType::Symlink, file.mode);
+            return Ok(archive.append_link(&mut header, path, target)?);
+        }
+    };
+    let mut source = Source::open(source)?;
     let mut header = header(tar::EntryType::Regular, file.mode);
     header.set_uid(file.uid.into());
     header.set_gid(file.gid.into());
@@ -181,7 +197,7 @@ mod tests {
 
     fn file(path: &str) -> ImageFile {
         let (source, path) = (PathBuf::from("/dev/null"), path.to_owned());
-        ImageFile { source, path, mode: 0o644, uid: 0, gid: 0 }
+        ImageFile { content: Content::Copy(source), path, mode: 0o644, uid: 0, gid: 0 }
     }
 
     fn paths(files: &[ImageFile]) -> Vec<String> {

@@ -1,9 +1,11 @@
 //! QEMU as the lab uses it: the emulator in which a node has KVM, never a part of the product.
 
+mod disk;
 mod process;
 mod qmp;
 
 use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -12,6 +14,7 @@ use crate::agent::PORT_NAME;
 use crate::assets::{Assets, Kernel};
 use crate::packages;
 
+pub use disk::layer;
 pub use process::Process;
 pub use qmp::Qmp;
 
@@ -102,6 +105,32 @@ pub enum Memory<'a> {
     Anonymous,
 }
 
+/// What a node's network interface is connected to.
+#[derive(Clone, Copy, Debug)]
+pub enum Link<'a> {
+    /// A datagram socket: a port of the lab's own switch.
+    Socket(&'a OwnedFd),
+    /// A queue of a TAP.
+    Tap(&'a OwnedFd),
+}
+
+impl<'a> Link<'a> {
+    /// The descriptor, which QEMU has to inherit.
+    pub fn descriptor(self) -> &'a OwnedFd {
+        match self {
+            Self::Socket(descriptor) | Self::Tap(descriptor) => descriptor,
+        }
+    }
+
+    fn backend(self) -> String {
+        let number = self.descriptor().as_raw_fd();
+        match self {
+            Self::Socket(_) => format!("dgram,id=net,local.type=fd,local.str={number}"),
+            Self::Tap(_) => format!("tap,id=net,fd={number},vhost=off"),
+        }
+    }
+}
+
 /// Descriptors and directories of one QEMU.
 #[derive(Debug)]
 pub struct Wiring<'a> {
@@ -110,11 +139,13 @@ pub struct Wiring<'a> {
     /// Port of the agent.
     pub port: i32,
     /// Link to the other nodes.
-    pub network: Option<i32>,
+    pub network: Option<Link<'a>>,
     /// The console goes here.
     pub console: &'a Path,
     /// A host directory for each of [`SHARE_TAGS`], and whether the node may write to it.
     pub shares: &'a [(PathBuf, bool)],
+    /// A disk in QEMU's own format that is part of the node (/dev/vdb), and saved and restored with it.
+    pub disk: Option<&'a Path>,
 }
 
 /// QEMU's program and arguments.
@@ -169,12 +200,18 @@ pub fn command_line(
     line.add("-device", "virtio-serial-pci");
     line.add("-chardev", format!("socket,id=port,fd={}", wiring.port));
     line.add("-device", format!("virtserialport,chardev=port,name={PORT_NAME}"));
-    let network = wiring.network.map_or_else(
-        || "hubport,id=net,hubid=0".into(),
-        |fd| format!("dgram,id=net,local.type=fd,local.str={fd}"),
-    );
+    let network = wiring.network.map_or_else(|| "hubport,id=net,hubid=0".into(), Link::backend);
     line.add("-netdev", network);
     line.add("-device", "virtio-net-pci,netdev=net,mac=52:54:00:99:00:00");
+    if let Some(disk) = wiring.disk {
+        let disk = escape(disk);
+        // Nothing of a node has to survive the machine's power: what it flushes may stay in the page cache.
+        line.add(
+            "-drive",
+            format!("if=none,id=own,file={disk},format=qcow2,cache=unsafe,discard=unmap"),
+        );
+        line.add("-device", "virtio-blk-pci,drive=own,id=own");
+    }
     (files.program.clone(), line.0)
 }
 
