@@ -1,0 +1,3 @@
+module corten.test/cluster/samples
+
+go 1.26.0

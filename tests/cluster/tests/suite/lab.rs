@@ -1,0 +1,100 @@
+//! What the lab's own cluster promises.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use corten_lab::oci::Image;
+use serde_json::json;
+
+use crate::workbench::{Workbench, kubectl, pod};
+
+#[test]
+fn two_nodes_are_ready() -> Result<()> {
+    let conditions = "jsonpath={range .items[*]}{.metadata.name} \
+         {.status.conditions[?(@.type==\"Ready\")].status}{\"\\n\"}{end}";
+    let ready = kubectl()?.run(&["get", "nodes", "-o", conditions])?;
+    let mut ready: Vec<&str> = ready.lines().map(str::trim).collect();
+    ready.sort_unstable();
+    assert_eq!(ready, ["node1 True", "node2 True"]);
+    Ok(())
+}
+
+#[test]
+fn versions_are_those_that_were_built() -> Result<()> {
+    let versions = kubectl()?.run(&[
+        "get",
+        "nodes",
+        "-o",
+        "jsonpath={.items[*].status.nodeInfo.kubeletVersion}",
+    ])?;
+    let expected = format!("v{}", corten_cluster::assets::KUBERNETES);
+    assert!(versions.split(' ').all(|version| version == expected), "{versions}");
+    Ok(())
+}
+
+#[test]
+fn shared_disk_holds_on_each_node_what_another_wrote() -> Result<()> {
+    // At the end of the disk, where no other test looks.
+    let write =
+        "echo written-on-node1 | dd of=/dev/sda bs=512 seek=7000000 conv=sync,fsync status=none";
+    let read = "dd if=/dev/sda bs=512 skip=7000000 count=1 iflag=direct status=none | head -n 1";
+    cluster(&["node-shell", "1", "--", "sh", "-ec", write])?;
+    assert_eq!(cluster(&["node-shell", "2", "--", "sh", "-ec", read])?, "written-on-node1\n");
+    Ok(())
+}
+
+#[test]
+fn command_in_the_clusters_network_reaches_a_service() -> Result<()> {
+    let script = "kubectl get --raw /readyz && ip -4 route get 10.96.0.1";
+    let output = cluster(&["exec", "--", "sh", "-ec", script])?;
+    assert!(output.starts_with("ok"), "{output}");
+    assert!(output.contains("via 10.99.0.1"), "{output}");
+    Ok(())
+}
+
+#[test]
+fn every_request_is_in_the_audit_log() -> Result<()> {
+    let kubectl = kubectl()?;
+    let name = format!("audited-{}", std::process::id());
+    kubectl.run(&["create", "namespace", &name])?;
+    kubectl.run(&["delete", "--wait=false", "namespace", &name])?;
+    let logs = cluster(&["status"])?;
+    let logs = logs.lines().find_map(|line| line.strip_prefix("logs, and the audit log: "));
+    let logs = logs.context("status names no logs")?;
+    let audit = std::fs::read_to_string(Path::new(logs).join("audit.log"))?;
+    let created = audit.lines().any(|line| {
+        line.contains(&name)
+            && line.contains("\"verb\":\"create\"")
+            && line.contains("\"level\":\"Metadata\"")
+    });
+    assert!(created, "the creation of {name} was not logged");
+    Ok(())
+}
+
+#[test]
+fn loaded_image_runs_in_a_pod_under_its_own_name() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("image.tar");
+    let name = format!("elsewhere.example/team/loaded:{}", std::process::id());
+    Image::new(&name).file("/bin/busybox", "/bin/sh", 0o755, 0, 0).write(&archive)?;
+    let archive = archive.to_str().context("a path is not UTF-8")?;
+    assert_eq!(cluster(&["load", archive])?, format!("{name}\n"));
+
+    let bench = Workbench::new("loaded")?;
+    let mut pod = pod("loaded", &name, &[]);
+    pod["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c", "sleep 1000"]);
+    bench.create(pod)?;
+    bench.ready("loaded")
+}
+
+/// Runs `scripts/cluster` and returns what it prints.
+fn cluster(arguments: &[&str]) -> Result<String> {
+    let program = std::env::var_os("CORTEN_CLUSTER");
+    let program =
+        program.context("CORTEN_CLUSTER is not set: run this by `scripts/test cluster`")?;
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cluster {arguments:?}: {said}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

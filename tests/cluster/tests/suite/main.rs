@@ -1,0 +1,10 @@
+//! Tests on a real cluster; `scripts/test cluster` brings it up and names it in the environment.
+//!
+//! Those in [`lab`] need the lab's own cluster. The others also run on any cluster that has the images.
+
+mod lab;
+mod network;
+mod pods;
+mod servers;
+mod storage;
+mod workbench;
