@@ -36,6 +36,8 @@ pub struct VmProcess {
     events: Vec<Event>,
     console: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
+    /// Held while it listens.
+    ears: Arc<Mutex<()>>,
     next_id: u64,
 }
 
@@ -66,7 +68,7 @@ impl VmProcess {
     /// Goes on with a machine that another process saved, with these files as its disks. It is paused.
     pub fn load_with_disks(saved: Grant, disks: &[(&str, &File)]) -> Result<Self> {
         let grant = saved.into_iter().chain(grants_of(disks)?).collect();
-        let request = Request::Load { command_line: String::new(), disks: BTreeMap::new() };
+        let request = Request::Load { disks: BTreeMap::new() };
         Self::start(grant, request)
     }
 
@@ -113,15 +115,19 @@ impl VmProcess {
         let link = Arc::new(ours);
         let receiver = Arc::clone(&link);
         let (sender, messages) = channel();
+        let ears = Arc::new(Mutex::new(()));
+        let open_ears = Arc::clone(&ears);
         std::thread::spawn(move || {
-            while let Ok(message) = receiver.receive() {
+            loop {
+                drop(open_ears.lock());
+                let Ok(message) = receiver.receive() else { return };
                 if sender.send(message).is_err() {
                     return;
                 }
             }
         });
         let (events, reader) = (Vec::new(), Some(reader));
-        let mut process = Self { child, link, messages, events, console, reader, next_id: 0 };
+        let mut process = Self { child, link, messages, events, console, reader, ears, next_id: 0 };
         process.ask(first)?;
         Ok(process)
     }
@@ -139,8 +145,22 @@ impl VmProcess {
         Ok(self.next_id)
     }
 
+    /// Sends whatever text.
+    pub fn send_text(&self, text: &str) -> Result<()> {
+        let flags = nix::sys::socket::MsgFlags::MSG_NOSIGNAL;
+        nix::sys::socket::send(self.link.as_raw_fd(), text.as_bytes(), flags)?;
+        Ok(())
+    }
+
+    /// Calls `meanwhile` while nobody reads what the process says.
+    pub fn deaf<T>(&mut self, meanwhile: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let ears = Arc::clone(&self.ears);
+        let _closed = ears.lock().unwrap_or_else(PoisonError::into_inner);
+        meanwhile(self)
+    }
+
     /// Waits for the reply to what was sent; the next one that comes.
-    fn reply_to(&mut self, wanted: u64) -> Result<(Reply, Grant)> {
+    pub fn reply_to(&mut self, wanted: u64) -> Result<(Reply, Grant)> {
         loop {
             let message = self.messages.recv_timeout(Duration::from_secs(60));
             match message.with_context(|| self.last_words())? {

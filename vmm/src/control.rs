@@ -1,17 +1,23 @@
 //! The control link of a VM process.
 //!
-//! One thread receives requests and sends replies; events are sent by whoever has one. When the peer goes, so does the
-//! VM: whoever could account for it is gone.
+//! One thread receives requests and sends replies, another one tells events. When the peer goes, so does the VM: whoever
+//! could account for it is gone.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use corten_link::{Event, Grant, Link, LinkError, Message, Reply, Request, Role};
+use corten_link::{Event, Grant, Link, LinkError, Message, MessageError, Reply, Request, Role};
 use thiserror::Error;
 
 use crate::machine::{Asked, Descriptors, End, Input, Owner, OwnerError, chain};
+
+/// Events that wait for a peer to read.
+const EVENTS: usize = 64;
+/// How long a process that ends waits for its peer to take the last reply and the last event.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Why a VM process ends before its VM began.
 #[derive(Debug, Error)]
@@ -39,9 +45,8 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
     let link = Arc::new(link);
     let (id, request) = first_request(&link)?;
     let (sender, inputs) = channel();
-    let teller = Arc::clone(&link);
-    let events = Box::new(move |event| tell(&teller, event));
-    let owner = Owner::new(descriptors, (sender.clone(), inputs), events);
+    let teller = Teller::start(&link)?;
+    let owner = Owner::new(descriptors, (sender.clone(), inputs), teller.ear());
     // Accepted, not done: how it went is told by what comes next, or by the end.
     reply(&link, id, Reply::Done, &[])?;
     let receiver = Arc::clone(&link);
@@ -51,7 +56,7 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
     control.spawn(move || receive(&receiver, &sender, &busy)).map_err(ControlError::Thread)?;
     let end = match request {
         Request::Boot { machine } => owner.boot(&machine),
-        Request::Load { command_line, disks } => owner.load(&command_line, &disks),
+        Request::Load { disks } => owner.load(&disks),
         other => return Err(ControlError::Unexpected(format!("{other:?}"))),
     };
     let end = end.unwrap_or_else(|error| End {
@@ -59,9 +64,59 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
         detail: chain(&error),
     });
     // The reply to the request that ended it may still be on its way: the process must not end before it is.
-    drop(replying.lock());
-    tell(&link, Event::Ended { reason: end.reason, detail: end.detail.clone() });
+    let deadline = Instant::now() + LAST_WORDS;
+    while replying.try_lock().is_err() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    teller.finish(Event::Ended { reason: end.reason, detail: end.detail.clone() });
     Ok(end)
+}
+
+/// Tells events, from a thread of its own: a peer that does not read must not hold up the owner.
+struct Teller {
+    queue: SyncSender<Event>,
+    done: Receiver<()>,
+}
+
+impl Teller {
+    fn start(link: &Arc<Link>) -> Result<Self, ControlError> {
+        let (queue, events) = sync_channel(EVENTS);
+        let (sender, done) = channel();
+        let link = Arc::clone(link);
+        let tell = move || {
+            while let Ok(event) = events.recv() {
+                // A peer that is gone is noticed by the thread that receives.
+                let _ = link.send(&Message::Event { event }, &[]);
+            }
+            let _ = sender.send(());
+        };
+        let thread = std::thread::Builder::new().name("events".into());
+        thread.spawn(tell).map_err(ControlError::Thread)?;
+        Ok(Self { queue, done })
+    }
+
+    /// Where the owner says what to tell. False if that is lost: the peer has not read what came before.
+    fn ear(&self) -> Box<dyn Fn(Event) -> bool + Send> {
+        let queue = self.queue.clone();
+        Box::new(move |event| queue.try_send(event).is_ok())
+    }
+
+    /// Tells the last event, and waits a while until it is told.
+    fn finish(self, last: Event) {
+        let deadline = Instant::now() + LAST_WORDS;
+        let mut last = Some(last);
+        while let Some(event) = last.take() {
+            match self.queue.try_send(event) {
+                Err(TrySendError::Full(event)) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    last = Some(event);
+                }
+                _ => {}
+            }
+        }
+        drop(self.queue);
+        let _ = self.done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
 }
 
 fn descriptors(mut grant: Grant) -> Result<Descriptors, ControlError> {
@@ -96,8 +151,19 @@ fn first_request(link: &Link) -> Result<(u64, Request), ControlError> {
 
 /// Passes requests on, one at a time, until the peer is gone. `busy` is held from the request to its reply.
 fn receive(link: &Link, owner: &Sender<Input>, busy: &Mutex<()>) {
-    while let Ok((message, _)) = link.receive() {
-        let Message::Request { id, request } = message else { continue };
+    loop {
+        let (id, request) = match link.receive() {
+            Ok((Message::Request { id, request }, _)) => (id, request),
+            Ok(_) => continue,
+            Err(LinkError::Message(error)) => {
+                if let MessageError::UnknownRequest { id, .. } = error {
+                    let _ = reply(link, id, Reply::Refused { reason: chain(&error) }, &[]);
+                }
+                // Nothing can be said about the rest, and nothing was lost by it.
+                continue;
+            }
+            Err(_) => break,
+        };
         let _busy = busy.lock().unwrap_or_else(PoisonError::into_inner);
         let (sender, answer) = channel();
         if owner.send(Input::Request(Asked { request, reply: sender })).is_err() {
@@ -116,9 +182,4 @@ fn reply(link: &Link, id: u64, reply: Reply, given: &[(Role, OwnedFd)]) -> Resul
     let roles = given.iter().map(|(role, _)| role.clone()).collect();
     let raw: Vec<RawFd> = given.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
     link.send(&Message::Reply { id, reply, roles }, &raw)
-}
-
-/// A peer that is gone is noticed by the thread that receives.
-fn tell(link: &Link, event: Event) {
-    let _ = link.send(&Message::Event { event }, &[]);
 }

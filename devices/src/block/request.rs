@@ -19,7 +19,7 @@ pub(super) const ID_LENGTH: usize = 20;
 /// Data buffers in one request.
 pub(super) const MAX_SEGMENTS: usize = 254;
 /// Bytes in one request. Drivers that keep to SIZE_MAX and SEG_MAX stay below.
-pub(super) const MAX_LENGTH: u64 = 1 << 30;
+pub(super) const MAX_LENGTH: u64 = 256 << 20;
 /// Ranges in one discard.
 pub(super) const MAX_DISCARD_RANGES: usize = 16;
 /// Sectors in one range of a discard.

@@ -27,6 +27,8 @@ const TIMER: u32 = 2;
 const BATCH: usize = 64;
 /// Transfers through memory of our own at a time: 2 MiB for each queue.
 const MAX_BOUNCED: usize = 16;
+/// Bytes of a queue that are at the backend at a time, if it is not one request alone: a pause waits for them.
+const MAX_BYTES: u64 = 64 << 20;
 /// When to ask a backend again that could not take more.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -118,6 +120,8 @@ pub struct BlockTask {
     pending: BTreeMap<u64, Pending>,
     next_token: u64,
     bounced: usize,
+    /// Bytes of those that are pending.
+    bytes: u64,
     /// A request was held: nothing more is taken.
     is_stopped: bool,
     /// The rate limit was reached: nothing more is taken before the timer.
@@ -142,6 +146,7 @@ impl BlockTask {
             pending: BTreeMap::new(),
             next_token: 0,
             bounced: 0,
+            bytes: 0,
             is_stopped: false,
             is_throttled: false,
             is_pushed: false,
@@ -169,6 +174,7 @@ impl BlockTask {
             return;
         };
         self.bounced -= usize::from(is_bounced);
+        self.bytes -= request.action.length();
         match completion.result {
             Ok(()) => self.succeed(&request),
             Err(error) => self.fail(request, &error),
@@ -211,7 +217,8 @@ impl BlockTask {
     /// Takes chains, as many as there may be now.
     fn start(&mut self) {
         for _ in 0..BATCH {
-            if self.is_stopped || self.is_throttled || self.bounced >= MAX_BOUNCED {
+            let is_full = self.bounced >= MAX_BOUNCED || self.bytes >= MAX_BYTES;
+            if self.is_stopped || self.is_throttled || is_full {
                 return;
             }
             let Some(chain) = self.queue.pop() else {
@@ -281,6 +288,7 @@ impl BlockTask {
                     self.bounced += 1;
                     count(&self.shared.metrics.bounced);
                 }
+                self.bytes += request.action.length();
                 self.pending.insert(token, Pending { request, is_bounced });
                 self.lane.backend.submit(transfer);
             }

@@ -1,4 +1,4 @@
-//! A disk on a file system that is full, under a guest of Corten's VM process.
+//! Disks that fail under a guest of Corten's VM process: on a file system that is full, or so slow that they do not finish.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use corten_link::{
-    DiskDescription, DiskEngine, DiskHost, EndReason, Event, OnDiskError, Reply, Request,
+    DiskDescription, DiskEngine, DiskHost, EndReason, Event, OnDiskError, Reply, Request, RunState,
 };
 use corten_microguest::DiskWork;
 use corten_tests::process::{VmProcess, disk, machine};
 use corten_tests::vmm::microguest;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 
 /// Long, for a machine in an emulator under load.
 const SOON: Duration = Duration::from_secs(60);
@@ -126,6 +130,44 @@ fn held_requests_are_done_in_a_new_process() -> Result<()> {
     let mut process = VmProcess::load_with_disks(saved, &[("data", &file)])?;
     process.must(Request::Resume)?;
     completes(process, &console, &file)
+}
+
+/// Holds the threads that do a disk's transfers, by tracing them.
+fn hold_disk_threads(process: u32) -> Result<Vec<Pid>> {
+    let mut held = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let entry = entry?;
+        if std::fs::read_to_string(entry.path().join("comm"))?.starts_with("disk-") {
+            let name = entry.file_name();
+            let thread = Pid::from_raw(name.to_str().context("threads have numbers")?.parse()?);
+            ptrace::seize(thread, ptrace::Options::empty())?;
+            ptrace::interrupt(thread)?;
+            waitpid(thread, Some(WaitPidFlag::__WALL))?;
+            held.push(thread);
+        }
+    }
+    ensure!(!held.is_empty(), "no thread does the disk's transfers");
+    Ok(held)
+}
+
+#[test]
+fn disk_that_does_not_finish_fails_the_pause_and_the_guest_goes_on() -> Result<()> {
+    let file = File::from(memfd_create("disk", MFdFlags::MFD_CLOEXEC)?);
+    file.set_len(WORK.size())?;
+    let mut process = start(&file, OnDiskError::Report, DiskEngine::Pool)?;
+    process.wait_for("microguest", 1, SOON)?;
+    let held = hold_disk_threads(process.id())?;
+    // By now a request is with them, or the guest is done: then the pause succeeds, and this test fails.
+    std::thread::sleep(Duration::from_millis(500));
+    let (reply, _) = process.ask(Request::Pause)?;
+    let Reply::Refused { reason } = reply else { anyhow::bail!("{reply:?}") };
+    ensure!(reason.contains("did not finish"), "{reason}");
+    let (Reply::Info { info }, _) = process.ask(Request::Info)? else { anyhow::bail!("no info") };
+    ensure!(info.state == RunState::Running);
+    for thread in held {
+        ptrace::detach(thread, None)?;
+    }
+    completes(process, "", &file)
 }
 
 #[test]

@@ -157,6 +157,19 @@ fn reboot_starts_the_guest_anew() -> Result<()> {
 }
 
 #[test]
+fn triple_fault_is_told_from_everything_else() -> Result<()> {
+    let source = NEW.source("vmlinux", "quiet reboot=triple corten.end=reboot")?;
+    let mut process = VmProcess::boot(1, 256 << 20, source)?;
+    let end = process.next_event(BOOT)?;
+    ensure!(
+        matches!(&end, Event::Ended { reason: EndReason::TripleFault, detail } if detail.contains("rip")),
+        "{end:?}\n{}",
+        process.console()
+    );
+    Ok(())
+}
+
+#[test]
 fn panic_is_told_from_everything_else() -> Result<()> {
     let source = NEW.source("vmlinux", "quiet corten.modules=pvpanic-mmio corten.end=panic")?;
     let mut process = VmProcess::boot(1, 256 << 20, source)?;

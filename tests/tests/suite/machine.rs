@@ -96,22 +96,13 @@ fn saved_state_saved_again_is_the_same() -> Result<()> {
     guest.next_report(SOON)?;
     let (guest, records) = guest.reborn(SOON)?;
     let again = guest.machine.save()?;
-    let (first, second) = (comparable(&records)?, comparable(&again)?);
+    let value = |records: &Records| -> Result<Vec<Value>> {
+        Ok(serde_json::from_value(serde_json::to_value(records)?)?)
+    };
+    let (first, second) = (value(&records)?, value(&again)?);
     ensure!(first.len() == 10, "{} records", first.len());
     ensure!(first == second, "{first:?}\nbecame\n{second:?}");
     Ok(())
-}
-
-/// Records without what a vCPU is given only when it is resumed.
-fn comparable(records: &Records) -> Result<Vec<Value>> {
-    let mut records: Vec<Value> = serde_json::from_value(serde_json::to_value(records)?)?;
-    let payloads = records.iter_mut().filter(|record| record["kind"] == "vcpu");
-    for vcpu in payloads.filter_map(|record| record["payload"].as_object_mut()) {
-        for late in ["msrs", "events", "tsc_offset"] {
-            ensure!(vcpu.remove(late).is_some(), "no {late}");
-        }
-    }
-    Ok(records)
 }
 
 #[test]
@@ -137,7 +128,6 @@ fn guest_that_asks_for_a_reset_or_power_off_is_heard() -> Result<()> {
         ("doorbell port=0x64 size=1 value=0xfe", Effect::Reset),
         ("doorbell port=0x602 size=1 value=1", Effect::Reset),
         ("doorbell port=0x600 size=1 value=0x34", Effect::PowerOff),
-        ("doorbell port=0x505 size=1 value=1", Effect::Panicked),
     ] {
         let guest = TestMachine::boot(&small(), &mut microguest(commands)?)?;
         let notice = guest.next_notice(SOON)?;

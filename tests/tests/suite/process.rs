@@ -1,9 +1,10 @@
 //! Corten's VM process with a microguest in it: lifecycle and control.
 
+use std::io::Seek;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use corten_link::{EndReason, Event, Reply, Request, RunState};
+use anyhow::{Context, Result, ensure};
+use corten_link::{EndReason, Event, Grant, Reply, Request, Role, RunState};
 use corten_tests::process::VmProcess;
 use corten_tests::vmm::microguest;
 
@@ -28,9 +29,13 @@ fn ends_with(commands: &str, expected: EndReason) -> Result<String> {
 #[test]
 fn power_off_panic_and_triple_fault_are_told_apart() -> Result<()> {
     ends_with("doorbell port=0x600 size=1 value=0x34", EndReason::PoweredOff)?;
-    ends_with("doorbell port=0x505 size=1 value=1", EndReason::Panicked)?;
-    let text = ends_with("shutdown", EndReason::TripleFault)?;
-    ensure!(text.contains("rip 0x"), "no registers: {text}");
+    for (commands, reason) in [
+        ("doorbell port=0x505 size=1 value=1", EndReason::Panicked),
+        ("shutdown", EndReason::TripleFault),
+    ] {
+        let text = ends_with(commands, reason)?;
+        ensure!(text.contains("rip 0x"), "no registers: {text}");
+    }
     Ok(())
 }
 
@@ -64,6 +69,89 @@ fn paused_machine_is_saved_and_goes_on_in_a_new_process() -> Result<()> {
     let Event::Ended { reason: EndReason::PoweredOff, .. } = event else {
         anyhow::bail!("{event:?}")
     };
+    Ok(())
+}
+
+#[test]
+fn guest_that_was_loaded_can_be_reset() -> Result<()> {
+    let mut process = guest("timer count=8 ticks=3000000 doorbell port=0x64 size=1 value=0xfe")?;
+    process.wait_for("microguest", 1, SOON)?;
+    process.must(Request::Pause)?;
+    let saved = process.must(Request::Save)?;
+    drop(process);
+    let mut process = VmProcess::load(saved)?;
+    process.must(Request::Resume)?;
+    ensure!(process.next_event(SOON)? == Event::Reset);
+    process.wait_for("microguest by PVH entry", 1, SOON)
+}
+
+#[test]
+fn loaded_machine_is_saved_as_it_was_loaded() -> Result<()> {
+    let mut process = guest("timer count=4 ticks=4000000000")?;
+    process.wait_for("microguest", 1, SOON)?;
+    process.must(Request::Pause)?;
+    let saved = process.must(Request::Save)?;
+    let first = records(&saved)?;
+    drop(process);
+    let again = VmProcess::load(saved)?.must(Request::Save)?;
+    ensure!(records(&again)? == first, "{first}\nbecame\n{}", records(&again)?);
+    Ok(())
+}
+
+#[test]
+fn refused_resume_is_refused_again_and_loses_nothing() -> Result<()> {
+    let mut process = guest("timer count=400 ticks=3000000")?;
+    process.wait_for("microguest", 1, SOON)?;
+    process.must(Request::Pause)?;
+    let mut saved = process.must(Request::Save)?;
+    drop(process);
+    let mut records = records(&saved)?;
+    let list = records["records"].as_array_mut().context("records are a list")?;
+    let vcpu = list.iter_mut().find(|record| record["kind"] == "vcpu").context("no vCPU")?;
+    let msrs = vcpu["payload"]["msrs"].as_array_mut().context("MSRs are a list")?;
+    msrs.insert(0, serde_json::json!([0xdead_beef_u32, 1]));
+    let mut file = tempfile();
+    serde_json::to_writer(&mut file, &records)?;
+    saved.insert(Role::records(), file.into());
+    let mut process = VmProcess::load(saved)?;
+    for _ in 0..2 {
+        let (reply, _) = process.ask(Request::Resume)?;
+        let Reply::Refused { reason } = reply else { anyhow::bail!("{reply:?}") };
+        ensure!(reason.contains("0xdeadbeef"), "{reason}");
+    }
+    Ok(())
+}
+
+/// What a save gave out, as it was written.
+fn records(saved: &Grant) -> Result<serde_json::Value> {
+    let records = saved.get(&Role::records()).context("no records")?;
+    let mut file = std::fs::File::from(records.try_clone()?);
+    file.rewind()?;
+    Ok(serde_json::from_reader(file)?)
+}
+
+#[test]
+fn request_of_another_release_is_refused_and_the_vm_goes_on() -> Result<()> {
+    let mut process = guest("loop")?;
+    process.wait_for("microguest", 1, SOON)?;
+    process.send_text(r#"{"kind":"request","id":77,"request":{"what":"from-the-future"}}"#)?;
+    let (reply, _) = process.reply_to(77)?;
+    ensure!(matches!(reply, Reply::Refused { .. }), "{reply:?}");
+    process.send_text("nonsense")?;
+    process.must(Request::Pause)?;
+    Ok(())
+}
+
+#[test]
+fn peer_that_does_not_read_cannot_stop_the_owner() -> Result<()> {
+    // Each reset is an event.
+    let mut process = guest("doorbell port=0x64 size=1 value=0xfe")?;
+    process.deaf(|process| {
+        process.wait_for("microguest by PVH entry", 400, SOON)?;
+        process.send(Request::Kill)
+    })?;
+    let (status, _) = process.end(SOON)?;
+    ensure!(status == i32::from(EndReason::Killed.exit_status()));
     Ok(())
 }
 

@@ -117,8 +117,6 @@ pub enum Request {
     },
     /// Go on with the machine whose records and memory were granted. It is paused.
     Load {
-        /// For a reset later on.
-        command_line: String,
         /// How to treat its disks, by name; the others by default.
         #[serde(default)]
         disks: BTreeMap<String, DiskHost>,
@@ -131,7 +129,7 @@ pub enum Request {
     Resume,
     /// Press the power button.
     PowerButton,
-    /// Give out the records and the memory of a paused machine. It stays as it is.
+    /// Give out the records and the memory of a paused machine, and what it boots from after a reset. It stays as it is.
     Save,
     /// Say what was counted.
     Counters,
@@ -200,6 +198,8 @@ pub struct Counters {
     pub kicks: u64,
     /// Bytes that the guest's console did not take.
     pub console_bytes_dropped: u64,
+    /// Events that were not told, because the peer did not read the ones before.
+    pub events_dropped: u64,
     /// Those of each disk, by name.
     pub disks: BTreeMap<String, DiskCounters>,
 }

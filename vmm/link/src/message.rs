@@ -48,6 +48,13 @@ pub enum Message {
     },
 }
 
+/// What all requests have in common, also those of later versions.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum AnyRequest {
+    Request { id: u64 },
+}
+
 /// Why a message cannot be sent or was refused.
 #[derive(Debug, Error)]
 pub enum MessageError {
@@ -57,6 +64,15 @@ pub enum MessageError {
     /// Not one of our messages.
     #[error("not a message of version {VERSION}")]
     Malformed(#[source] serde_json::Error),
+    /// A request that this build does not know. The link goes on: its sender can be answered.
+    #[error("request {id} is none of version {VERSION}")]
+    UnknownRequest {
+        /// Its number.
+        id: u64,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
     /// The peer speaks a version we do not know.
     #[error("peer speaks version {0} of the link, this build speaks {VERSION}")]
     Version(u16),
@@ -92,7 +108,12 @@ impl Message {
         if bytes.len() > MAX_MESSAGE {
             return Err(MessageError::TooLong(bytes.len()));
         }
-        let message: Self = serde_json::from_slice(bytes).map_err(MessageError::Malformed)?;
+        let message: Self = serde_json::from_slice(bytes).map_err(|source| {
+            match serde_json::from_slice(bytes) {
+                Ok(AnyRequest::Request { id }) => MessageError::UnknownRequest { id, source },
+                Err(_) => MessageError::Malformed(source),
+            }
+        })?;
         message.check()?;
         let roles = message.roles().len();
         if roles != descriptors {
@@ -156,6 +177,13 @@ mod tests {
             let message = Message::decode(recorded.as_bytes(), 0).unwrap();
             assert_eq!(message.encode().unwrap(), recorded.as_bytes());
         }
+    }
+
+    #[test]
+    fn request_of_the_future_can_be_answered() {
+        let bytes = br#"{"kind":"request","id":9,"request":{"what":"from-the-future","how":1}}"#;
+        let error = Message::decode(bytes, 0).unwrap_err();
+        assert!(matches!(error, MessageError::UnknownRequest { id: 9, .. }), "{error}");
     }
 
     #[test]

@@ -66,6 +66,17 @@ impl Vcpu {
         self.fd.set_kvm_immediate_exit(0);
     }
 
+    /// Sets the rate of its time stamp counter, if it has another one: a machine may come from another host.
+    pub fn set_tsc_khz(&self, rate: u32) -> Result<(), KvmError> {
+        let own =
+            self.fd.get_tsc_khz().map_err(cannot("tell the rate of the time stamp counter"))?;
+        if own == rate {
+            return Ok(());
+        }
+        let outcome = self.fd.set_tsc_khz(rate);
+        outcome.map_err(cannot(format!("run a time stamp counter at {rate} kHz instead of {own}")))
+    }
+
     /// Guest time stamp counter minus the host's; none where KVM cannot tell.
     pub fn tsc_offset(&self) -> Option<u64> {
         tsc::read(&self.fd).ok()

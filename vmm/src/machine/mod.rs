@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corten_devices::block::DiskFailure;
 use corten_devices::{BusError, Effect, RecordError, Records, Registers, State};
@@ -50,7 +50,7 @@ pub use functions::{Devices, FunctionError};
 pub use owner::{Asked, Descriptors, End, Owner, OwnerError, Saved, chain};
 pub use platform::{Platform, PlatformError};
 use vcpus::VcpuThread;
-pub use vcpus::{Buses, EndCause, ExitCounters, VcpuError};
+pub use vcpus::{Buses, EndCause, ExitCounters, Ticket, VcpuError};
 pub use workers::WorkerError;
 
 const CONTROLLERS: [u32; 3] = [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_IRQCHIP_IOAPIC];
@@ -64,6 +64,8 @@ pub enum Input {
         index: usize,
         /// What.
         notice: Notice,
+        /// Counts it until it is dealt with.
+        ticket: Ticket,
     },
     /// A disk holds a request that the host failed.
     DiskFailed {
@@ -176,9 +178,10 @@ impl State for ControllerState {
 }
 
 /// What a resume still has to write into a vCPU.
+#[derive(Clone)]
 enum Pending {
     /// All of its MSRs and events: the vCPU was loaded.
-    State(Box<VcpuState>),
+    State(Arc<VcpuState>),
     /// Its timer: the vCPU was stopped.
     Time(VcpuTime),
 }
@@ -232,6 +235,7 @@ impl Machine {
             let vcpu = vm.create_vcpu(plan.apic_id)?;
             let leaves: Vec<kvm_cpuid_entry2> = plan.cpuid.iter().map(Into::into).collect();
             vcpu.set_cpuid(&leaves)?;
+            vcpu.set_tsc_khz(blueprint.tsc_khz)?;
             shape.get_or_insert_with(|| StateShape::of(&vcpu, listed.clone(), vm.xsave_size()));
             vcpus.push(VcpuThread::start(index, vcpu, lent.owner.clone(), Arc::clone(&counters))?);
         }
@@ -301,7 +305,7 @@ impl Machine {
     fn load_vcpus(&mut self, records: &mut Records) -> Result<(), MachineError> {
         self.pending.clear();
         for (index, vcpu) in self.vcpus.iter().enumerate() {
-            let state: Box<VcpuState> = Box::new(records.take(&index.to_string())?);
+            let state: Arc<VcpuState> = Arc::new(records.take(&index.to_string())?);
             let shape = self.shape.clone();
             let (state, outcome) = vcpu.call(move |vcpu| {
                 let outcome = state.load_registers(vcpu, &shape);
@@ -341,7 +345,7 @@ impl Machine {
         Ok(())
     }
 
-    /// One offset for all, that of the first vCPU: what the guest made of its counters itself is in their MSRs.
+    /// One offset for all, that of the first vCPU: counters that a guest made differ between its vCPUs are equal again.
     fn set_tsc_offsets(&self) -> Result<(), MachineError> {
         let (Some(saved), Some(first)) = (&self.stopped_at, self.pending.first()) else {
             return Ok(());
@@ -360,8 +364,9 @@ impl Machine {
         Ok(())
     }
 
-    fn load_msrs_and_events(&mut self) -> Result<(), MachineError> {
-        for (index, (vcpu, pending)) in self.vcpus.iter().zip(self.pending.drain(..)).enumerate() {
+    fn load_msrs_and_events(&self) -> Result<(), MachineError> {
+        // Kept until all went well: a resume that was refused can be tried again, and the machine saved.
+        for (index, (vcpu, pending)) in self.vcpus.iter().zip(self.pending.clone()).enumerate() {
             let outcome = vcpu.call(move |vcpu| match pending {
                 Pending::State(state) => state.load_msrs_and_events(vcpu),
                 Pending::Time(time) => time.arm(vcpu),
@@ -380,25 +385,25 @@ impl Machine {
 
     /// Stops the guest. If a vCPU or a device does not stop in time, all go on and the error says which.
     pub fn stop(&mut self, limit: Duration) -> Result<(), MachineError> {
+        let stopped = self.walk_stop(limit);
+        if stopped.is_err() {
+            self.go_on()?;
+        }
+        stopped
+    }
+
+    fn walk_stop(&mut self, limit: Duration) -> Result<(), MachineError> {
         for step in order::STOP {
             match step.action {
                 order::Stop::ParkVcpus => {
-                    if let Err(error) = self.park_vcpus(limit) {
-                        self.go_on()?;
-                        return Err(error);
-                    }
+                    self.park_vcpus(limit)?;
                     self.running = false;
                 }
                 order::Stop::ReadClock => {
                     self.stopped_at = Some(self.clock_now()?);
                     self.pending = self.read_times()?;
                 }
-                order::Stop::DrainDevices => {
-                    if let Err(error) = self.functions.stop(limit) {
-                        self.go_on()?;
-                        return Err(error.into());
-                    }
-                }
+                order::Stop::DrainDevices => self.functions.stop(limit)?,
             }
         }
         Ok(())
@@ -409,6 +414,8 @@ impl Machine {
         self.stopped_at = None;
         self.pending.clear();
         self.running = true;
+        // One of them may have moved a BAR as its last access.
+        self.place_bars()?;
         Ok(self.vcpus.iter().try_for_each(|vcpu| vcpu.run(&self.buses))?)
     }
 
@@ -436,10 +443,11 @@ impl Machine {
     }
 
     fn park_vcpus(&self, limit: Duration) -> Result<(), MachineError> {
+        let deadline = Instant::now() + limit;
         let asked: Vec<_> =
             self.vcpus.iter().map(VcpuThread::ask_to_park).collect::<Result<_, _>>()?;
         for (vcpu, parked) in self.vcpus.iter().zip(&asked) {
-            vcpu.wait_parked(parked, limit)?;
+            vcpu.wait_parked(parked, deadline, limit)?;
         }
         Ok(())
     }
@@ -463,7 +471,12 @@ impl Machine {
                 order::Save::InterruptControllers => records.put("", &self.controllers()?)?,
                 order::Save::Vcpus => {
                     for (index, vcpu) in self.vcpus.iter().enumerate() {
-                        records.put(&index.to_string(), &self.vcpu_state(index, vcpu)?)?;
+                        let instance = index.to_string();
+                        match self.pending.get(index) {
+                            // Loaded and not resumed: KVM has only a part of it yet.
+                            Some(Pending::State(state)) => records.put(&instance, &**state)?,
+                            _ => records.put(&instance, &self.vcpu_state(index, vcpu)?)?,
+                        }
                     }
                 }
                 order::Save::Clock => {
@@ -545,4 +558,26 @@ impl Machine {
 pub fn host_processor(vm: &Vm) -> Result<HostProcessor, MachineError> {
     let (cpuid, tsc_khz) = (vm.supported_cpuid()?, vm.tsc_khz()?);
     Ok(HostProcessor { cpuid, name: cpuid::host_name(), tsc_khz })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a record as it was written once, and writes it again.
+    fn unchanged<S: State>(golden: &str, instance: &str) {
+        let mut records: Records = serde_json::from_str(golden).unwrap();
+        let state: S = records.take(instance).unwrap();
+        records.finish().unwrap();
+        let mut again = Records::default();
+        again.put(instance, &state).unwrap();
+        assert_eq!(again, serde_json::from_str(golden).unwrap());
+    }
+
+    #[test]
+    fn records_of_version_1_read_as_they_did() {
+        unchanged::<VcpuState>(include_str!("golden/vcpu-1.json"), "0");
+        unchanged::<ControllerState>(include_str!("golden/interrupt-controllers-1.json"), "");
+        unchanged::<ClockState>(include_str!("golden/clock-1.json"), "");
+    }
 }

@@ -1,8 +1,9 @@
 //! The owner: the one thread that decides what becomes of a machine.
 //!
-//! Requests of the control peer and notices of vCPUs come in one queue. The owner never waits without a deadline and
-//! never waits for a vCPU that could wait for it.
+//! Requests of the control peer and notices of vCPUs come in one queue. The owner waits for nothing without a deadline but
+//! for its queue, for calls on parked vCPUs, and never for a vCPU that could wait for it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -24,8 +25,8 @@ use thiserror::Error;
 
 use super::{
     Blueprint, Devices, DiskBlueprint, DiskSetupError, EndCause, FunctionError, Identification,
-    Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError, disks, host_processor,
-    plan,
+    Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket, disks,
+    host_processor, plan,
 };
 use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
@@ -34,6 +35,10 @@ use crate::ram::{Ram, RamError};
 
 /// How long vCPUs may take to leave the guest, and disks to finish: they do at once, unless the host is overloaded.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// How long the owner is busy at a time with what a guest asked of a device. Not done by then, it is tried again.
+const EFFECT_LIMIT: Duration = Duration::from_secs(1);
+/// How long disks may take to finish before a guest restarts: there is no going on without them.
+const RESET_LIMIT: Duration = Duration::from_secs(60);
 /// What a disk's queue holds at most: enough for any driver's depth.
 const QUEUE_SIZE: u16 = 256;
 
@@ -66,6 +71,8 @@ pub struct Descriptors {
 #[serde(deny_unknown_fields)]
 pub struct Saved {
     blueprint: Blueprint,
+    /// For a reset later on.
+    command_line: String,
     records: Records,
 }
 
@@ -115,7 +122,10 @@ pub struct Owner {
     descriptors: Descriptors,
     sender: Sender<Input>,
     inputs: Receiver<Input>,
-    events: Box<dyn Fn(Event) + Send>,
+    events: Box<dyn Fn(Event) -> bool + Send>,
+    events_dropped: Cell<u64>,
+    /// A guest says as often as it likes that its kernel panicked; it is told once.
+    crash_told: Cell<bool>,
     command_line: String,
     resets: u64,
 }
@@ -136,13 +146,28 @@ enum Verdict {
 }
 
 impl Owner {
-    /// An owner without a machine. What the VM tells by itself goes to `events`.
+    /// An owner without a machine. What the VM tells by itself goes to `events`, which says whether it was taken.
     pub fn new(
         descriptors: Descriptors,
         (sender, inputs): (Sender<Input>, Receiver<Input>),
-        events: Box<dyn Fn(Event) + Send>,
+        events: Box<dyn Fn(Event) -> bool + Send>,
     ) -> Self {
-        Self { descriptors, sender, inputs, events, command_line: String::new(), resets: 0 }
+        Self {
+            descriptors,
+            sender,
+            inputs,
+            events,
+            events_dropped: Cell::default(),
+            crash_told: Cell::default(),
+            command_line: String::new(),
+            resets: 0,
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        if !(self.events)(event) {
+            self.events_dropped.set(self.events_dropped.get() + 1);
+        }
     }
 
     /// Boots a machine and runs it to its end.
@@ -161,9 +186,11 @@ impl Owner {
     }
 
     /// Goes on with a saved machine, paused at first, to its end.
-    pub fn load(mut self, command_line: &str, hosts: &Hosts) -> Result<End, OwnerError> {
-        self.command_line = command_line.into();
-        let Saved { blueprint, records } = self.read_saved()?;
+    pub fn load(mut self, hosts: &Hosts) -> Result<End, OwnerError> {
+        let Saved { blueprint, command_line, records } = self.read_saved()?;
+        self.command_line = command_line;
+        // Its guest may restart at any time: what it then boots from has to be there now.
+        self.boot_source()?;
         let ram = self.descriptors.ram.take().ok_or_else(|| OwnerError::NotGranted(Role::ram()))?;
         let ram = Ram::map(ram, &blueprint.slots)?;
         let files = self.open_disks(blueprint.disks().map(|disk| &disk.name), hosts)?;
@@ -279,10 +306,10 @@ impl Owner {
                 });
             };
             let verdict = match input {
-                Input::Vcpu { index, notice: Notice::Effect(effect) } => {
+                Input::Vcpu { index, notice: Notice::Effect(effect), .. } => {
                     self.effect(&mut machine, index, effect)
                 }
-                Input::Vcpu { index, notice } => ended(index, &notice),
+                Input::Vcpu { index, notice, .. } => ended(index, &notice),
                 Input::DiskFailed { disk, failure } => {
                     self.disk_failed(&mut machine, disk, &failure);
                     Verdict::GoOn
@@ -326,9 +353,12 @@ impl Owner {
         match effect {
             Effect::Reset => Verdict::Reset,
             Effect::PowerOff => end(EndReason::PoweredOff),
+            // Comes with registers, as an end.
             Effect::Panicked => end(EndReason::Panicked),
             Effect::CrashLoaded => {
-                (self.events)(Event::CrashLoaded);
+                if !self.crash_told.replace(true) {
+                    self.tell(Event::CrashLoaded);
+                }
                 Verdict::GoOn
             }
             // The next wait takes it into account.
@@ -336,12 +366,13 @@ impl Owner {
             // There is nothing yet that could be let go.
             Effect::None | Effect::Eject { .. } => Verdict::GoOn,
             Effect::Activate { .. } | Effect::Deactivate { .. } | Effect::MoveBars { .. } => {
-                match machine.carry_out(effect, STOP_LIMIT) {
+                match machine.carry_out(effect, EFFECT_LIMIT) {
                     Ok(()) => Verdict::GoOn,
                     Err(MachineError::Functions(FunctionError::Worker(_))) => {
                         // The disk is slow, and the driver waits: try again, after what else there is to do.
                         let notice = Notice::Effect(effect);
-                        let _ = self.sender.send(Input::Vcpu { index, notice });
+                        let ticket = Ticket::default();
+                        let _ = self.sender.send(Input::Vcpu { index, notice, ticket });
                         Verdict::GoOn
                     }
                     Err(error) => broken(chain(&error)),
@@ -357,7 +388,7 @@ impl Owner {
             let _ = machine.stop(STOP_LIMIT);
         }
         let system = failure.number.map(io::Error::from_raw_os_error);
-        (self.events)(Event::DiskFailed {
+        self.tell(Event::DiskFailed {
             disk,
             operation: failure.operation.into(),
             error: system.map_or_else(|| "short transfer".into(), |error| error.to_string()),
@@ -370,7 +401,7 @@ impl Owner {
         let blueprint = machine.blueprint().clone();
         // A pause may have come just behind the guest's wish; then the new machine is the one that is paused.
         let run = machine.is_running();
-        let (ram, devices) = machine.take_down(STOP_LIMIT)?;
+        let (ram, devices) = machine.take_down(RESET_LIMIT)?;
         // What the old machine still had to say is about one that is gone; requests are not.
         let kept: Vec<Input> =
             self.inputs.try_iter().filter(|input| matches!(input, Input::Request(_))).collect();
@@ -378,7 +409,8 @@ impl Owner {
         ram.empty()?;
         self.resets += 1;
         let machine = self.start(self.vm()?, blueprint, ram, devices, run)?;
-        (self.events)(Event::Reset);
+        self.crash_told.set(false);
+        self.tell(Event::Reset);
         Ok(machine)
     }
 
@@ -389,7 +421,10 @@ impl Owner {
                 refused("the machine is started already")
             }
             Request::Info => Reply::Info { info: self.info(machine) },
-            Request::Counters => Reply::Counters { counters: counters(machine) },
+            Request::Counters => {
+                let events_dropped = self.events_dropped.get();
+                Reply::Counters { counters: counters(machine, events_dropped) }
+            }
             Request::Pause if !machine.is_running() => Reply::Done,
             Request::Pause => done(machine.stop(STOP_LIMIT)),
             Request::Resume if machine.is_running() => Reply::Done,
@@ -399,7 +434,7 @@ impl Owner {
                 Reply::Done
             }
             Request::Save if machine.is_running() => refused("pause it first"),
-            Request::Save => match save(machine) {
+            Request::Save => match self.save(machine) {
                 Ok(descriptors) => {
                     given = descriptors;
                     Reply::Done
@@ -414,6 +449,25 @@ impl Owner {
         // A peer that is gone does not wait for it.
         let _ = asked.reply.send((reply, given));
         Verdict::GoOn
+    }
+
+    fn save(&self, machine: &Machine) -> Result<Vec<(Role, OwnedFd)>, OwnerError> {
+        let (blueprint, records) = (machine.blueprint().clone(), machine.save()?);
+        let saved = Saved { blueprint, command_line: self.command_line.clone(), records };
+        let unusable = |source| OwnerError::Descriptor { role: Role::records(), source };
+        let file = memfd_create("records", MFdFlags::MFD_CLOEXEC);
+        let mut file = File::from(file.map_err(|error| unusable(error.into()))?);
+        serde_json::to_writer(io::BufWriter::new(&mut file), &saved).map_err(OwnerError::Saved)?;
+        let ram = machine.ram().file().try_clone();
+        let ram = ram.map_err(|source| OwnerError::Descriptor { role: Role::ram(), source })?;
+        let source = self.boot_source()?;
+        let mut given = vec![
+            (Role::records(), file.into()),
+            (Role::ram(), ram.into()),
+            (Role::kernel(), source.kernel.into()),
+        ];
+        given.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
+        Ok(given)
     }
 
     fn info(&self, machine: &Machine) -> Info {
@@ -431,6 +485,7 @@ impl Owner {
 fn ended(index: usize, notice: &Notice) -> Verdict {
     let reason = match notice {
         Notice::Ended { cause: EndCause::TripleFault, .. } => EndReason::TripleFault,
+        Notice::Ended { cause: EndCause::Panicked, .. } => EndReason::Panicked,
         _ => EndReason::InternalError,
     };
     Verdict::End(End { reason, detail: format!("vCPU {index}: {}", notice.describe()) })
@@ -461,26 +516,16 @@ fn spec_of(description: &MachineDescription, files: &Files) -> MachineSpec {
     }
 }
 
-fn counters(machine: &Machine) -> Counters {
+fn counters(machine: &Machine, events_dropped: u64) -> Counters {
     let counted = machine.counters();
     Counters {
         port_exits: counted.port.load(Ordering::Relaxed),
         memory_exits: counted.memory.load(Ordering::Relaxed),
         kicks: counted.kicked.load(Ordering::Relaxed),
         console_bytes_dropped: machine.platform().serial.dropped(),
+        events_dropped,
         disks: machine.disk_counters(),
     }
-}
-
-fn save(machine: &Machine) -> Result<Vec<(Role, OwnedFd)>, OwnerError> {
-    let saved = Saved { blueprint: machine.blueprint().clone(), records: machine.save()? };
-    let unusable = |source| OwnerError::Descriptor { role: Role::records(), source };
-    let file = memfd_create("records", MFdFlags::MFD_CLOEXEC);
-    let mut file = File::from(file.map_err(|error| unusable(error.into()))?);
-    serde_json::to_writer(io::BufWriter::new(&mut file), &saved).map_err(OwnerError::Saved)?;
-    let ram = machine.ram().file().try_clone();
-    let ram = ram.map_err(|source| OwnerError::Descriptor { role: Role::ram(), source })?;
-    Ok(vec![(Role::records(), file.into()), (Role::ram(), ram.into())])
 }
 
 fn done(outcome: Result<(), MachineError>) -> Reply {

@@ -4,7 +4,7 @@
 //! was given, and posts what concerns the machine to its owner. It does what it is ordered; between orders it is parked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,8 +18,30 @@ use crate::kvm::{Access, Exit, Failure, Kick, KvmError, Vcpu};
 
 /// A kick that comes while the thread is on its way into KVM_RUN is not lost; this is for the unexpected.
 const KICK_AGAIN: Duration = Duration::from_millis(10);
-/// An access comes in pieces of 8 bytes at most, and no instruction accesses more than a few cache lines.
-const MOST_PIECES: usize = 64;
+/// An access comes in pieces; KVM carries out at most a page of a string instruction before it looks up again.
+const MOST_PIECES: usize = 4096;
+/// Notices that the owner has not looked at yet. Beyond these a vCPU that posts more is slowed down.
+const MOST_NOTICES: usize = 1024;
+const SLOWED_DOWN: Duration = Duration::from_millis(1);
+
+/// Counts a notice for as long as nobody has dealt with it.
+#[derive(Debug, Default)]
+pub struct Ticket(Arc<AtomicUsize>);
+
+impl Ticket {
+    fn new(outstanding: &Arc<AtomicUsize>) -> Self {
+        outstanding.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(outstanding))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // One that counts nothing has a counter of its own.
+        let _ =
+            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+    }
+}
 
 /// Both address spaces, as they are while vCPUs run.
 #[derive(Clone, Default)]
@@ -104,8 +126,16 @@ impl VcpuThread {
     ) -> Result<Self, VcpuError> {
         let kick = vcpu.kick().map_err(|source| VcpuError::Kvm { index, source })?;
         let (orders, received) = channel();
-        let runner =
-            Runner { index, vcpu, orders: received, owner, counters, buses: Arc::default() };
+        let runner = Runner {
+            index,
+            vcpu,
+            orders: received,
+            owner,
+            outstanding: Arc::default(),
+            counters,
+            buses: Arc::default(),
+            is_over: false,
+        };
         let thread = Builder::new()
             .name(format!("vcpu-{index}"))
             .spawn(move || runner.obey())
@@ -130,9 +160,9 @@ impl VcpuThread {
     pub(super) fn wait_parked(
         &self,
         parked: &Receiver<()>,
+        deadline: Instant,
         limit: Duration,
     ) -> Result<(), VcpuError> {
-        let deadline = Instant::now() + limit;
         loop {
             match parked.recv_timeout(KICK_AGAIN) {
                 Ok(()) => return Ok(()),
@@ -183,8 +213,12 @@ struct Runner {
     vcpu: Vcpu,
     orders: Receiver<Order>,
     owner: Sender<Input>,
+    /// Its notices that nobody has dealt with yet.
+    outstanding: Arc<AtomicUsize>,
     counters: Arc<ExitCounters>,
     buses: Arc<Buses>,
+    /// It has asked for a reset, or cannot go on: it runs no more, whoever is resumed meanwhile.
+    is_over: bool,
 }
 
 /// Whether the vCPU goes on.
@@ -198,6 +232,7 @@ impl Runner {
     fn obey(mut self) {
         while let Ok(order) = self.orders.recv() {
             match order {
+                Order::Run(_) if self.is_over => {}
                 Order::Run(buses) => {
                     self.buses = buses;
                     self.vcpu.forget_kicks();
@@ -269,13 +304,24 @@ impl Runner {
     }
 
     fn post_effect(&mut self, effect: Effect) -> Next {
-        // These stop the vCPU here: what comes next must find the machine changed, or must not come.
-        let parks = matches!(effect, Effect::Reset | Effect::PowerOff | Effect::MoveBars { .. });
+        match effect {
+            Effect::Panicked => return self.post_end(EndCause::Panicked),
+            Effect::Reset | Effect::PowerOff => self.is_over = true,
+            _ => {}
+        }
         self.post(Notice::Effect(effect));
-        if parks { Next::Park } else { Next::Run }
+        // What comes next must find the machine changed, or must not come.
+        if self.is_over || matches!(effect, Effect::MoveBars { .. }) {
+            return Next::Park;
+        }
+        if self.outstanding.load(Ordering::Relaxed) > MOST_NOTICES {
+            std::thread::sleep(SLOWED_DOWN);
+        }
+        Next::Run
     }
 
     fn post_end(&mut self, cause: EndCause) -> Next {
+        self.is_over = true;
         let registers = self.vcpu.fd().get_regs().ok().map(Box::new);
         self.post(Notice::Ended { cause, registers });
         Next::Park
@@ -283,7 +329,8 @@ impl Runner {
 
     fn post(&self, notice: Notice) {
         // Without an owner the machine is being taken down.
-        let _ = self.owner.send(Input::Vcpu { index: self.index, notice });
+        let ticket = Ticket::new(&self.outstanding);
+        let _ = self.owner.send(Input::Vcpu { index: self.index, notice, ticket });
     }
 
     fn finish_access(&mut self) {
@@ -294,10 +341,15 @@ impl Runner {
                 Ok(Answer::Effect(effect)) => {
                     let _ = self.post_effect(effect);
                 }
-                Ok(Answer::Kicked | Answer::End(_)) | Err(_) => break,
+                Ok(Answer::Kicked | Answer::End(_)) | Err(_) => {
+                    self.vcpu.forget_kicks();
+                    return;
+                }
             }
         }
-        self.vcpu.forget_kicks();
+        // State that is read now would have half an access in it.
+        let text = format!("vCPU {}: an access does not come to its end", self.index);
+        let _ = self.owner.send(Input::Broken(text));
     }
 }
 
@@ -306,6 +358,8 @@ impl Runner {
 pub enum EndCause {
     /// Triple fault.
     TripleFault,
+    /// It said that its kernel panicked.
+    Panicked,
     /// It halted with nobody to wake it.
     Halted,
     /// KVM gave up.

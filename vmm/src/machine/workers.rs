@@ -5,8 +5,8 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ enum Order {
     /// Serve these, from now on.
     Take(Vec<Assigned>),
     /// Drain the tasks of one slot, or all, and give them back.
-    GiveBack { slot: Option<u8>, deadline: Instant, answer: Sender<Drained> },
+    GiveBack { slot: Option<u8>, deadline: Instant, answer: Arc<Answer> },
 }
 
 /// All I/O workers of a machine.
@@ -91,19 +91,18 @@ impl Workers {
     pub(super) fn give_back(&self, slot: Option<u8>, limit: Duration) -> Drained {
         let deadline = Instant::now() + limit;
         let ask = |worker: &Worker| {
-            let (answer, drained) = channel();
-            worker.order(Order::GiveBack { slot, deadline, answer });
-            drained
+            let answer = Arc::new(Answer::default());
+            worker.order(Order::GiveBack { slot, deadline, answer: Arc::clone(&answer) });
+            answer
         };
-        let asked: Vec<Receiver<Drained>> = self.workers.iter().map(ask).collect();
+        let asked: Vec<Arc<Answer>> = self.workers.iter().map(ask).collect();
         let mut back = Vec::new();
         let mut failure = None;
-        for (index, (worker, drained)) in self.workers.iter().zip(asked).enumerate() {
-            let left = (deadline + ANSWER).saturating_duration_since(Instant::now());
-            match drained.recv_timeout(left) {
-                Ok(Ok(tasks)) => back.push((worker, tasks)),
-                Ok(Err(error)) => failure = Some(error),
-                Err(_) => failure = Some(WorkerError::Silent(index)),
+        for (index, (worker, answer)) in self.workers.iter().zip(asked).enumerate() {
+            match answer.wait(deadline + ANSWER) {
+                Some(Ok(tasks)) => back.push((worker, tasks)),
+                Some(Err(error)) => failure = Some(error),
+                None => failure = Some(WorkerError::Silent(index)),
             }
         }
         if let Some(failure) = failure {
@@ -111,6 +110,52 @@ impl Workers {
             return Err(failure);
         }
         Ok(back.into_iter().flat_map(|(_, tasks)| tasks).collect())
+    }
+}
+
+/// The place for an answer. Tasks in it are always somebody's: an owner that has given up waiting leaves them to the
+/// worker, in whatever order the two come.
+#[derive(Default)]
+struct Answer {
+    state: Mutex<Waiting>,
+    is_there: Condvar,
+}
+
+#[derive(Default)]
+enum Waiting {
+    #[default]
+    Yes,
+    Answered(Drained),
+    GivenUp,
+}
+
+impl Answer {
+    /// Waits for it, and gives up at the deadline.
+    fn wait(&self, deadline: Instant) -> Option<Drained> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Waiting::Answered(drained) = std::mem::replace(&mut *state, Waiting::Yes) {
+                return Some(drained);
+            }
+            if left.is_zero() {
+                *state = Waiting::GivenUp;
+                return None;
+            }
+            let waited = self.is_there.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Gives it, or gets it back if nobody waits any more.
+    fn give(&self, drained: Drained) -> Result<(), Drained> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Waiting::GivenUp = *state {
+            return Err(drained);
+        }
+        *state = Waiting::Answered(drained);
+        self.is_there.notify_one();
+        Ok(())
     }
 }
 
@@ -188,7 +233,6 @@ impl Runner {
 
     /// False if nobody will order anything any more.
     fn obey(&mut self) -> bool {
-        use std::sync::mpsc::TryRecvError;
         // Read before the orders are: what comes later rings anew.
         let _ = self.bell.read();
         loop {
@@ -197,9 +241,7 @@ impl Runner {
                 Ok(Order::GiveBack { slot, deadline, answer }) => {
                     let drained = self.give_back(slot, deadline);
                     // An owner that gave up waiting gets nothing: the tasks work on.
-                    if let Err(unsent) = answer.send(drained)
-                        && let Ok(tasks) = unsent.0
-                    {
+                    if let Err(Ok(tasks)) = answer.give(drained) {
                         tasks.into_iter().for_each(|task| self.take(task));
                     }
                 }
@@ -264,7 +306,6 @@ fn split(number: u64) -> [u32; 2] {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
