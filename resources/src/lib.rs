@@ -1,6 +1,26 @@
-//! The `kubevirt.io/v1` API as Rust types: what a user writes, its defaults and its validation.
+//! The `kubevirt.io/v1` API as Rust types: what a user writes, what it means, what of it is served.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`types`] | the objects, with KubeVirt's JSON names; what no field stands for yet is kept, not dropped |
+//! | [`Quantity`] | amounts as Kubernetes writes them |
+//! | [`machine`] | what a VirtualMachineInstance asks for, with its defaults: vCPUs, memory, kernel, grace period |
+//! | [`served`], [`validate`] | which fields are served, and what is wrong with an object, by path |
+//! | [`names`] | labels, annotations, places and names derived from an object |
+//! | `cluster` | with the feature of that name: kube's traits, the CRD, the manifests |
 //!
 //! Serde only by default; what a cluster needs on top (kube, k8s-openapi, schemars) comes with the feature `cluster`,
-//! so that the VMM's tree stays free of it. No type is here yet: first comes the machine they describe.
+//! so that the VMM's tree stays free of it.
 
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "cluster")]
+pub mod cluster;
+pub mod machine;
+pub mod names;
+mod quantity;
+pub mod served;
+pub mod types;
+pub mod validate;
+
+pub use quantity::{Quantity, QuantityError};

@@ -1,0 +1,273 @@
+//! How a launcher Pod ended, and what that says of its VirtualMachineInstance. Pure.
+
+use corten_resources::names::LAUNCHER_CONTAINER;
+use corten_resources::types::Phase;
+use k8s_openapi::api::core::v1 as core;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// Exit status of a VM that was ended from outside.
+const KILLED: i32 = 80;
+
+/// The end of a VirtualMachineInstance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Succeeded or Failed.
+    pub phase: Phase,
+    /// In one word.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// A Pod that its node did not take, so that nothing of it ever ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// kubelet's reason.
+    pub reason: String,
+    /// kubelet's message.
+    pub message: String,
+}
+
+/// What the launcher writes as its termination message.
+#[derive(Deserialize)]
+struct TerminationMessage {
+    reason: String,
+    text: String,
+    #[serde(default)]
+    detail: Option<String>,
+}
+
+/// The launcher's container, as kubelet reports it.
+pub(super) fn container(pod: &core::Pod) -> Option<&core::ContainerStatus> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    statuses.iter().find(|status| status.name == LAUNCHER_CONTAINER)
+}
+
+fn terminated(pod: &core::Pod) -> Option<&core::ContainerStateTerminated> {
+    container(pod)?.state.as_ref()?.terminated.as_ref()
+}
+
+fn is_terminal(pod: &core::Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Nothing of the Pod runs any more, and nothing will.
+pub(super) fn has_ended(pod: &core::Pod) -> bool {
+    is_terminal(pod) || terminated(pod).is_some()
+}
+
+/// Whether the Pod's node refused to take it: the device plugin was away, or what the scheduler saw was no longer so.
+/// kubelet never tries again.
+pub(super) fn rejection(pod: &core::Pod) -> Option<Rejection> {
+    let status = pod.status.as_ref()?;
+    let reason = status.reason.as_deref()?;
+    // Out of cpu, memory, pods or a device: "OutOfcpu" and so on.
+    let refused = matches!(reason, "UnexpectedAdmissionError" | "NodeAffinity" | "NodeShutdown")
+        || reason.starts_with("OutOf");
+    (is_terminal(pod) && refused && !ever_ran(pod)).then(|| Rejection {
+        reason: reason.to_owned(),
+        message: status.message.clone().unwrap_or_default(),
+    })
+}
+
+/// The container has a state other than waiting. A node that shuts down gives running Pods the reason it also refuses
+/// new ones with.
+fn ever_ran(pod: &core::Pod) -> bool {
+    let state = container(pod).and_then(|status| status.state.as_ref());
+    state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+}
+
+/// How the Pod ended, if it has. `grace` is what the guest was given to switch itself off.
+pub(super) fn ending(pod: &core::Pod, grace: Duration) -> Option<Ending> {
+    if let Some(terminated) = terminated(pod) {
+        return Some(of_container(terminated, grace));
+    }
+    if !is_terminal(pod) {
+        return None;
+    }
+    let status = pod.status.as_ref();
+    let reason =
+        status.and_then(|status| status.reason.clone()).unwrap_or_else(|| "PodFailed".to_owned());
+    let message = status.and_then(|status| status.message.clone());
+    Some(Ending {
+        phase: Phase::Failed,
+        message: message
+            .unwrap_or_else(|| format!("the Pod ended without its container ({reason})")),
+        reason,
+    })
+}
+
+fn of_container(end: &core::ContainerStateTerminated, grace: Duration) -> Ending {
+    // When memory runs out every process of the container is killed at once: nobody is left to write a message.
+    if end.reason.as_deref() == Some("OOMKilled") {
+        let message = "the launcher used more memory than its Pod's limit and was killed; \
+                       raise spec.domain.resources.limits.memory or leave it out";
+        return Ending {
+            phase: Phase::Failed,
+            reason: "OOMKilled".to_owned(),
+            message: message.to_owned(),
+        };
+    }
+    let phase = match end.exit_code {
+        0 => Phase::Succeeded,
+        // Without a grace period the guest was not asked first, so that its end is the one that was wanted.
+        KILLED if grace.is_zero() => Phase::Succeeded,
+        _ => Phase::Failed,
+    };
+    let text = end.message.as_deref().unwrap_or_default();
+    match serde_json::from_str::<TerminationMessage>(text) {
+        Ok(said) => Ending {
+            phase,
+            reason: camel_case(&said.reason),
+            message: match said.detail.filter(|detail| !detail.is_empty()) {
+                Some(detail) => format!("{}: {detail}", said.text),
+                None => said.text,
+            },
+        },
+        // The launcher never came so far, or died of a signal: what kubelet knows has to do.
+        Err(_) => Ending {
+            phase,
+            reason: end.reason.clone().unwrap_or_else(|| "Ended".to_owned()),
+            message: match text {
+                "" => format!("the launcher ended with status {}", end.exit_code),
+                text => format!("the launcher ended with status {}: {text}", end.exit_code),
+            },
+        },
+    }
+}
+
+/// `triple-fault` as `TripleFault`: reasons in status are one word.
+fn camel_case(kebab: &str) -> String {
+    let mut word = String::with_capacity(kebab.len());
+    for part in kebab.split('-') {
+        let mut letters = part.chars();
+        word.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        word.push_str(letters.as_str());
+    }
+    word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const GRACE: Duration = Duration::from_secs(30);
+
+    fn pod(status: &Value) -> core::Pod {
+        serde_json::from_value(json!({ "status": status })).unwrap()
+    }
+
+    fn exited(terminated: &Value) -> core::Pod {
+        pod(&json!({ "phase": "Failed", "containerStatuses": [{
+            "name": "compute", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": terminated } }] }))
+    }
+
+    fn end(terminated: &Value, grace: Duration) -> (Phase, String, String) {
+        let ending = ending(&exited(terminated), grace).unwrap();
+        (ending.phase, ending.reason, ending.message)
+    }
+
+    #[test]
+    fn exit_status_and_termination_message_become_phase_reason_and_message() {
+        let message = |reason: &str| {
+            json!({ "reason": reason, "text": "it ended", "detail": "" }).to_string()
+        };
+        let table = [
+            (0, "powered-off", GRACE, Phase::Succeeded, "PoweredOff"),
+            (80, "killed", GRACE, Phase::Failed, "Killed"),
+            (80, "killed", Duration::ZERO, Phase::Succeeded, "Killed"),
+            (81, "panicked", GRACE, Phase::Failed, "Panicked"),
+            (82, "triple-fault", Duration::ZERO, Phase::Failed, "TripleFault"),
+            (84, "not-started", GRACE, Phase::Failed, "NotStarted"),
+        ];
+        for (status, said, grace, phase, reason) in table {
+            let found = end(
+                &json!({ "exitCode": status, "reason": "Error", "message": message(said) }),
+                grace,
+            );
+            assert_eq!(found, (phase, reason.to_owned(), "it ended".to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_detail_of_a_termination_message_is_shown() {
+        let message = json!({ "reason": "not-started", "text": "the VM could not be started", "detail": "no kernel at /boot/k" });
+        let found = end(&json!({ "exitCode": 84, "message": message.to_string() }), GRACE);
+        assert_eq!(found.2, "the VM could not be started: no kernel at /boot/k");
+    }
+
+    #[test]
+    fn without_a_termination_message_what_kubelet_knows_is_told() {
+        let found = end(&json!({ "exitCode": 137, "reason": "Error" }), GRACE);
+        assert_eq!(
+            found,
+            (Phase::Failed, "Error".into(), "the launcher ended with status 137".into())
+        );
+        let found = end(
+            &json!({ "exitCode": 128, "reason": "StartError", "message": "exec: no such file" }),
+            GRACE,
+        );
+        assert_eq!(
+            found,
+            (
+                Phase::Failed,
+                "StartError".into(),
+                "the launcher ended with status 128: exec: no such file".into()
+            )
+        );
+    }
+
+    #[test]
+    fn memory_that_ran_out_is_told_apart() {
+        let (phase, reason, message) =
+            end(&json!({ "exitCode": 137, "reason": "OOMKilled" }), GRACE);
+        assert_eq!((phase, reason.as_str()), (Phase::Failed, "OOMKilled"));
+        assert!(message.contains("limits.memory"), "{message}");
+    }
+
+    #[test]
+    fn a_pod_that_was_evicted_has_failed() {
+        let evicted =
+            pod(&json!({ "phase": "Failed", "reason": "Evicted", "message": "low on memory" }));
+        let ending = ending(&evicted, GRACE).unwrap();
+        assert_eq!(
+            (ending.phase, ending.reason.as_str(), ending.message.as_str()),
+            (Phase::Failed, "Evicted", "low on memory")
+        );
+        assert_eq!(rejection(&evicted), None);
+    }
+
+    #[test]
+    fn a_pod_that_runs_or_waits_has_not_ended() {
+        for status in [json!({}), json!({ "phase": "Pending" }), json!({ "phase": "Running" })] {
+            let pod = pod(&status);
+            assert!(!has_ended(&pod) && ending(&pod, GRACE).is_none() && rejection(&pod).is_none());
+        }
+    }
+
+    #[test]
+    fn a_pod_that_its_node_did_not_admit_is_a_rejection() {
+        for reason in [
+            "UnexpectedAdmissionError",
+            "OutOfcpu",
+            "OutOfdevices.kubevirt.io/kvm",
+            "NodeAffinity",
+            "NodeShutdown",
+        ] {
+            let refused = pod(&json!({ "phase": "Failed", "reason": reason, "message": "why" }));
+            let found = rejection(&refused).unwrap();
+            assert_eq!((found.reason.as_str(), found.message.as_str()), (reason, "why"));
+        }
+    }
+
+    #[test]
+    fn a_pod_that_ran_is_no_rejection_whatever_its_reason() {
+        let mut ran = exited(&json!({ "exitCode": 137 }));
+        ran.status.as_mut().unwrap().reason = Some("NodeShutdown".into());
+        assert_eq!(rejection(&ran), None);
+    }
+}

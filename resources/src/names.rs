@@ -1,0 +1,124 @@
+//! Names that others rely on, and names derived from an object.
+
+use sha2::{Digest, Sha256};
+
+/// Namespace of Corten's own Pods.
+pub const SYSTEM_NAMESPACE: &str = "kubevirt";
+
+/// On Pods: what they are. On launcher Pods it is [`LAUNCHER`].
+pub const APP_LABEL: &str = "kubevirt.io";
+/// [`APP_LABEL`] of launcher Pods.
+pub const LAUNCHER: &str = "virt-launcher";
+/// On launcher Pods: uid of the VirtualMachineInstance.
+pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
+/// On launcher Pods: name of the VirtualMachineInstance, see [`label_value`].
+pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
+/// On VirtualMachineInstances: the node they are on. Node agents select by it.
+pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
+
+/// Keeps a VirtualMachineInstance until its Pod has ended.
+pub const VMI_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
+/// What older releases of KubeVirt call it. Objects that were made there have it; it is released along with ours.
+pub const VMI_FINALIZER_OLD: &str = "foregroundDeleteVirtualMachine";
+
+/// On VirtualMachineInstances: how many Pods before the present one never came to run, because their node did not
+/// admit them. Missing is 0. It is part of the Pod's name.
+pub const LAUNCH_ATTEMPT_ANNOTATION: &str = "corten.kubevirt.io/launch-attempt";
+/// On launcher Pods: name of the VirtualMachineInstance.
+pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
+/// On Pods: the container that `kubectl logs` and `kubectl exec` take.
+pub const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
+
+/// The container of a launcher Pod.
+pub const LAUNCHER_CONTAINER: &str = "compute";
+/// The resource a launcher Pod asks its node's device plugin for.
+pub const KVM_RESOURCE: &str = "devices.kubevirt.io/kvm";
+/// The launcher's system-call profile, below kubelet's seccomp directory.
+pub const LAUNCHER_SECCOMP_PROFILE: &str = "corten/launcher.json";
+/// Where the image with kernel and initial RAM disk is in a launcher's container.
+pub const KERNEL_BOOT_MOUNT: &str = "/var/run/corten/kernel-boot";
+/// User and group of launchers. Images with disks and kernels are made for it.
+pub const LAUNCHER_USER: i64 = 107;
+
+/// What a name may have at most where it is a host name, as a Pod's is, or a label.
+const LABEL_LENGTH: usize = 63;
+
+/// Name of the Pod of a VirtualMachineInstance at its n-th attempt.
+///
+/// It follows from uid and attempt alone: whoever creates the Pod twice, in whatever state of its caches, gets the
+/// answer that it exists.
+pub fn launcher_pod_name(vmi_name: &str, vmi_uid: &str, attempt: u32) -> String {
+    const PREFIX: &str = "virt-launcher-";
+    let digest = short_digest(&format!("{vmi_uid}/{attempt}"));
+    let room = LABEL_LENGTH - PREFIX.len() - 1 - digest.len();
+    // A Pod's name is its host name, which has no dots; and what is left of a name that was cut may end with a dash.
+    let name = vmi_name.replace('.', "-");
+    let name = cut(&name, room).trim_end_matches('-');
+    format!("{PREFIX}{name}-{digest}")
+}
+
+/// A name of an object as the value of a label: cut, with a hash in place of what is left out, if it is too long.
+pub fn label_value(name: &str) -> String {
+    if name.len() <= LABEL_LENGTH {
+        return name.to_owned();
+    }
+    let digest = short_digest(name);
+    let kept = cut(name, LABEL_LENGTH - 1 - digest.len()).trim_end_matches(['-', '.']);
+    format!("{kept}-{digest}")
+}
+
+/// The start of a name. Names of objects are ASCII.
+fn cut(name: &str, length: usize) -> &str {
+    name.get(..length).unwrap_or(name)
+}
+
+/// Ten characters that stand for a text: 47 bits of its SHA-256, in letters and digits that cannot be taken for each
+/// other and make no words (Kubernetes takes them for names that it generates).
+fn short_digest(text: &str) -> String {
+    const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let digest = Sha256::digest(text.as_bytes());
+    digest
+        .iter()
+        .take(10)
+        .map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_name_is_fixed_for_uid_and_attempt() {
+        let name = launcher_pod_name("first", "0b6c2f4e-2f1c-4c8e-9a40-6f0e8f5b7a11", 0);
+        assert_eq!(name, launcher_pod_name("first", "0b6c2f4e-2f1c-4c8e-9a40-6f0e8f5b7a11", 0));
+        assert_ne!(name, launcher_pod_name("first", "0b6c2f4e-2f1c-4c8e-9a40-6f0e8f5b7a11", 1));
+        assert_ne!(name, launcher_pod_name("first", "0b6c2f4e-2f1c-4c8e-9a40-6f0e8f5b7a12", 0));
+    }
+
+    #[test]
+    fn the_pod_name_does_not_change_between_releases() {
+        // A release that named Pods otherwise would start every running VM a second time.
+        assert_eq!(launcher_pod_name("first", "uid", 0), "virt-launcher-first-4s6g46v2g7");
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_stays_a_label() {
+        let long = format!("{}-.{}", "a".repeat(36), "b".repeat(200));
+        let name = launcher_pod_name(&long, "uid", 0);
+        assert!(
+            name.len() <= 63 && name.starts_with(&format!("virt-launcher-{}-", "a".repeat(36))),
+            "{name}"
+        );
+        assert!(!name.contains("--") && !name.contains('.'), "{name}");
+    }
+
+    #[test]
+    fn a_label_value_of_63_characters_is_kept_and_a_longer_one_is_cut() {
+        let fits = "a".repeat(63);
+        assert_eq!(label_value(&fits), fits);
+        let cut = label_value(&"a".repeat(64));
+        assert_eq!(cut.len(), 63);
+        assert_ne!(cut, label_value(&"a".repeat(65)));
+    }
+}

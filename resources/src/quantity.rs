@@ -1,0 +1,282 @@
+//! Amounts as Kubernetes writes them: `256Mi`, `1.5G`, `100m`, `2`, `1e3`.
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+
+/// An amount, as it was written.
+///
+/// In JSON it is a string or a number: `memory: 1073741824` is as good as `memory: 1Gi`. It is kept as it came, so that
+/// an object that is written back looks as its user wrote it, and read only when its value is wanted: a wrong amount
+/// in one object must not keep others from being read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Quantity(String);
+
+/// What is wrong with a [`Quantity`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// Not a number with one of the suffixes.
+    #[error(
+        "{0:?} is not an amount: write a number with one of the suffixes Ki, Mi, Gi, Ti, Pi, Ei, n, u, m, k, M, G, T, P, E or none"
+    )]
+    Malformed(String),
+    /// Below zero.
+    #[error("{0:?} is negative")]
+    Negative(String),
+    /// More than fits.
+    #[error("{0:?} is too large")]
+    TooLarge(String),
+}
+
+impl Quantity {
+    /// The amount written like this.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// So many bytes, in the largest binary unit that holds them without a rest.
+    pub fn of_bytes(bytes: u64) -> Self {
+        const UNITS: [(&str, u64); 3] = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
+        let whole = UNITS.iter().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
+        Self(
+            whole.map_or_else(
+                || bytes.to_string(),
+                |(unit, size)| format!("{}{unit}", bytes / size),
+            ),
+        )
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The amount as a whole number, rounded up as Kubernetes does: bytes of memory, a count.
+    pub fn units(&self) -> Result<u64, QuantityError> {
+        self.scaled(0)
+    }
+
+    /// The amount in thousandths, rounded up: processor time in millicores.
+    pub fn millis(&self) -> Result<u64, QuantityError> {
+        self.scaled(3)
+    }
+
+    /// The amount times ten to the power of `decimals`, rounded up.
+    fn scaled(&self, decimals: i32) -> Result<u64, QuantityError> {
+        let malformed = || QuantityError::Malformed(self.0.clone());
+        let too_large = || QuantityError::TooLarge(self.0.clone());
+        let end = self
+            .0
+            .find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'))
+            .unwrap_or(self.0.len());
+        let (number, suffix) = self.0.split_at(end);
+        let (binary, power) = Suffix::parse(suffix).ok_or_else(malformed)?.powers();
+        let negative = number.starts_with('-');
+        let digits = number.strip_prefix(['+', '-']).unwrap_or(number);
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        if !all_digits(whole) || !all_digits(fraction) || (whole.is_empty() && fraction.is_empty())
+        {
+            return Err(malformed());
+        }
+        let fraction = fraction.trim_end_matches('0');
+        let mantissa: u128 = format!("0{whole}{fraction}").parse().map_err(|_| too_large())?;
+        if negative && mantissa != 0 {
+            return Err(QuantityError::Negative(self.0.clone()));
+        }
+        let places = i32::try_from(fraction.len()).map_err(|_| too_large())?;
+        let scaled = mantissa.checked_mul(1 << binary).ok_or_else(too_large)?;
+        // Saturates: what is over the range of a power of ten is over that of the result, or under one.
+        let exponent = power.saturating_add(decimals).saturating_sub(places);
+        let factor = 10u128.checked_pow(exponent.unsigned_abs());
+        let value = match (exponent >= 0, factor) {
+            (true, Some(factor)) => scaled.checked_mul(factor).ok_or_else(too_large)?,
+            (true, None) => (scaled == 0).then_some(0).ok_or_else(too_large)?,
+            (false, Some(factor)) => scaled.div_ceil(factor),
+            (false, None) => u128::from(scaled != 0),
+        };
+        u64::try_from(value).map_err(|_| too_large())
+    }
+}
+
+/// What stands behind the number.
+#[derive(Clone, Copy)]
+enum Suffix {
+    /// 1024 to this power.
+    Binary(u32),
+    /// Ten to this power.
+    Decimal(i32),
+}
+
+impl Suffix {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "" => Self::Decimal(0),
+            "Ki" => Self::Binary(1),
+            "Mi" => Self::Binary(2),
+            "Gi" => Self::Binary(3),
+            "Ti" => Self::Binary(4),
+            "Pi" => Self::Binary(5),
+            "Ei" => Self::Binary(6),
+            "n" => Self::Decimal(-9),
+            "u" => Self::Decimal(-6),
+            "m" => Self::Decimal(-3),
+            "k" => Self::Decimal(3),
+            "M" => Self::Decimal(6),
+            "G" => Self::Decimal(9),
+            "T" => Self::Decimal(12),
+            "P" => Self::Decimal(15),
+            "E" => Self::Decimal(18),
+            _ => Self::Decimal(text.strip_prefix(['e', 'E'])?.parse().ok()?),
+        })
+    }
+
+    /// Bits to shift by, and power of ten.
+    fn powers(self) -> (u32, i32) {
+        match self {
+            Self::Binary(power) => (10 * power, 0),
+            Self::Decimal(power) => (0, power),
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrText;
+        impl Visitor<'_> for NumberOrText {
+            type Value = Quantity;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an amount: a string such as \"256Mi\", or a number")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Quantity, E> {
+                Ok(Quantity(text.to_owned()))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Quantity, E> {
+                Ok(Quantity(number.to_string()))
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Quantity, E> {
+                Ok(Quantity(number.to_string()))
+            }
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Quantity, E> {
+                Ok(Quantity(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(NumberOrText)
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl schemars::JsonSchema for Quantity {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Quantity".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "anyOf": [{ "type": "integer" }, { "type": "string" }],
+            "x-kubernetes-int-or-string": true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn units(text: &str) -> Result<u64, QuantityError> {
+        Quantity::new(text).units()
+    }
+
+    #[test]
+    fn every_suffix_is_read() {
+        let table = [
+            ("0", 0),
+            ("12", 12),
+            ("+5", 5),
+            ("-0", 0),
+            ("1k", 1_000),
+            ("2M", 2_000_000),
+            ("3G", 3_000_000_000),
+            ("1T", 1_000_000_000_000),
+            ("1P", 1_000_000_000_000_000),
+            ("1E", 1_000_000_000_000_000_000),
+            ("1Ki", 1 << 10),
+            ("256Mi", 256 << 20),
+            ("1Gi", 1 << 30),
+            ("1Ti", 1 << 40),
+            ("1Pi", 1 << 50),
+            ("1Ei", 1 << 60),
+            ("1e3", 1_000),
+            ("1E3", 1_000),
+            ("5e-1", 1),
+            ("1.5Gi", 3 << 29),
+            (".5Ki", 512),
+            ("1.", 1),
+            ("0.1", 1),
+            ("100m", 1),
+            ("1000m", 1),
+            ("1001m", 2),
+            ("1u", 1),
+            ("1n", 1),
+            ("1e-400", 1),
+            ("0e400", 0),
+        ];
+        for (text, value) in table {
+            assert_eq!(units(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn processor_time_is_in_thousandths() {
+        for (text, value) in [("100m", 100), ("1", 1000), ("0.5", 500), ("1.0005", 1001), ("1u", 1)]
+        {
+            assert_eq!(Quantity::new(text).millis(), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_amount_is_refused() {
+        for text in [
+            "", "Mi", ".", "1 Gi", "1gi", "0x10", "1e", "1e1.5", "1-2", "--1", "1.2.3", "1KiB", "٣",
+        ] {
+            assert_eq!(units(text), Err(QuantityError::Malformed(text.into())));
+        }
+    }
+
+    #[test]
+    fn what_is_negative_or_does_not_fit_is_refused() {
+        assert_eq!(units("-1"), Err(QuantityError::Negative("-1".into())));
+        for text in ["16Ei", "20E", "1e20", "1e400", "99999999999999999999999999999999999999999"] {
+            assert_eq!(units(text), Err(QuantityError::TooLarge(text.into())));
+        }
+    }
+
+    #[test]
+    fn numbers_in_json_are_as_good_as_strings() {
+        let read: Vec<Quantity> = serde_json::from_str(r#"[2, "2", 0.5, -1]"#).unwrap();
+        assert_eq!(read, ["2", "2", "0.5", "-1"].map(Quantity::new));
+    }
+
+    #[test]
+    fn bytes_are_written_in_the_largest_unit_that_fits() {
+        let table = [
+            (0, "0"),
+            (1, "1"),
+            (1 << 10, "1Ki"),
+            (272 << 20, "272Mi"),
+            (3 << 30, "3Gi"),
+            (1025, "1025"),
+        ];
+        for (bytes, text) in table {
+            assert_eq!(Quantity::of_bytes(bytes), Quantity::new(text));
+            assert_eq!(Quantity::of_bytes(bytes).units(), Ok(bytes));
+        }
+    }
+}

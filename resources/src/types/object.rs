@@ -1,0 +1,130 @@
+//! The objects themselves.
+
+use super::{
+    API_VERSION, OtherFields, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus,
+    null_as_default,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A virtual machine that runs, or is about to, or has run.
+///
+/// `M` is the metadata: this crate's own [`ObjectMeta`], or with the feature `cluster` that of k8s-openapi.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VirtualMachineInstance<M = ObjectMeta> {
+    /// `kubevirt.io/v1`.
+    #[serde(default = "api_version")]
+    pub api_version: String,
+    /// `VirtualMachineInstance`.
+    #[serde(default = "kind")]
+    pub kind: String,
+    /// Name, labels and so on.
+    pub metadata: M,
+    /// What its user wants.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub spec: VirtualMachineInstanceSpec,
+    /// What has become of it.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub status: VirtualMachineInstanceStatus,
+}
+
+impl VirtualMachineInstance {
+    /// Kind, as objects name it.
+    pub const KIND: &str = "VirtualMachineInstance";
+    /// What stands for the kind in paths and roles.
+    pub const PLURAL: &str = "virtualmachineinstances";
+}
+
+impl<M: Default> Default for VirtualMachineInstance<M> {
+    fn default() -> Self {
+        Self {
+            api_version: api_version(),
+            kind: kind(),
+            metadata: M::default(),
+            spec: VirtualMachineInstanceSpec::default(),
+            status: VirtualMachineInstanceStatus::default(),
+        }
+    }
+}
+
+fn api_version() -> String {
+    API_VERSION.to_owned()
+}
+
+fn kind() -> String {
+    VirtualMachineInstance::KIND.to_owned()
+}
+
+/// Metadata of an object, for programs that have no Kubernetes types.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectMeta {
+    /// Name in its namespace.
+    #[serde(default)]
+    pub name: String,
+    /// Namespace.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// What tells it from an earlier object of the same name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// When its deletion was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<String>,
+    /// What is not named here.
+    #[serde(flatten)]
+    pub other: OtherFields,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn an_object_that_passes_through_loses_nothing() {
+        let written = json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": { "name": "a", "namespace": "b", "uid": "c", "generation": 3, "labels": { "x": "y" } },
+            "spec": {
+                "domain": {
+                    "cpu": { "cores": 2, "numa": { "guestMappingPassthrough": {} } },
+                    "devices": { "disks": [{ "name": "d", "disk": { "bus": "virtio" } }], "rng": {} },
+                    "memory": { "guest": "1Gi", "hugepages": { "pageSize": "2Mi" } },
+                    "resources": { "requests": { "memory": "1Gi" }, "overcommitGuestOverhead": true },
+                    "firmware": { "kernelBoot": { "container": { "image": "i", "new": 1 } }, "bootloader": { "efi": {} } },
+                    "clock": { "utc": {} }
+                },
+                "volumes": [{ "name": "d", "emptyDisk": { "capacity": "1Gi" } }],
+                "tolerations": [{ "key": "k", "operator": "Exists", "later": true }]
+            },
+            "status": { "phase": "Running", "VSOCKCID": 3, "interfaces": [{ "ipAddress": "10.0.2.2" }] }
+        });
+        let object: VirtualMachineInstance = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(serde_json::to_value(object).unwrap(), written);
+    }
+
+    #[test]
+    fn null_is_as_good_as_missing() {
+        let written = json!({ "metadata": { "name": "a" }, "spec": { "nodeSelector": null, "domain": {
+            "devices": null, "memory": null, "resources": null, "cpu": { "cores": null } } }, "status": null });
+        let cleaned = json!({ "metadata": { "name": "a" }, "spec": { "domain": { "cpu": {} } } });
+        let read = |value: Value| serde_json::from_value::<VirtualMachineInstance>(value).unwrap();
+        assert_eq!(read(written), read(cleaned));
+    }
+
+    #[test]
+    fn an_object_without_status_is_written_without_a_phase() {
+        let object: VirtualMachineInstance =
+            serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
+        assert_eq!(serde_json::to_value(object).unwrap()["status"], json!({}));
+    }
+}
