@@ -9,6 +9,7 @@
 
 mod control;
 mod end;
+pub mod launcher;
 mod message;
 mod role;
 mod socket;

@@ -1,0 +1,231 @@
+//! The agent's own view of the cluster: Pods of its node, and VMIs that are bound to it.
+//!
+//! Objects are read loosely: one that our types cannot read is left out with a word in the log, and stops nobody else's.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::pin::pin;
+
+use corten_resources::names::NODE_NAME_LABEL;
+use corten_resources::types::VirtualMachineInstance;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{
+    ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta, Patch, PatchParams,
+};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::identity::{Known, PodName};
+
+/// The API server, as far as the agent uses it.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    node: String,
+    known: watch::Sender<Known>,
+}
+
+impl Cluster {
+    /// Nothing is known yet.
+    pub fn new(client: Client, node: &str) -> Self {
+        let known = Known { node: node.into(), ..Known::default() };
+        Self { client, node: node.into(), known: watch::Sender::new(known) }
+    }
+
+    /// What is known, and tells when that changes.
+    pub fn known(&self) -> watch::Receiver<Known> {
+        self.known.subscribe()
+    }
+
+    /// Follows the Pods of this node, without end. Of a Pod, name and uid are all that matters.
+    pub async fn watch_pods(&self) {
+        let pods: Api<PartialObjectMeta<Pod>> = Api::all(self.client.clone());
+        let config = Config::default().fields(&format!("spec.nodeName={}", self.node));
+        let events = watcher(pods, config).default_backoff();
+        self.follow("Pods", events, pod_entry, |known| &mut known.pods).await;
+    }
+
+    /// Follows the VMIs of this node, without end.
+    pub async fn watch_vmis(&self) {
+        let vmis: Api<DynamicObject> = Api::all_with(self.client.clone(), &vmi_resource());
+        let config = Config::default().labels(&format!("{NODE_NAME_LABEL}={}", self.node));
+        let events = watcher(vmis, config).default_backoff();
+        self.follow("VirtualMachineInstances", events, vmi_entry, |known| &mut known.vmis).await;
+    }
+
+    async fn follow<O: Debug, V>(
+        &self,
+        what: &str,
+        events: impl Stream<Item = Result<Event<O>, kube::runtime::watcher::Error>>,
+        entry: impl Fn(O) -> Option<(<V as Keyed>::Key, V)>,
+        place: impl Fn(&mut Known) -> &mut BTreeMap<<V as Keyed>::Key, V>,
+    ) where
+        V: Keyed,
+    {
+        let mut events = pin!(events);
+        let mut fresh = BTreeMap::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    let change = Change::of(event, &entry);
+                    self.known.send_modify(|known| change.apply(place(known), &mut fresh));
+                }
+                Err(error) => warn!("watching {what}: {:#}", anyhow::Error::from(error)),
+            }
+        }
+    }
+
+    /// Writes `patch` on a VMI.
+    pub async fn patch_vmi(
+        &self,
+        vmi: &VirtualMachineInstance,
+        patch: &Value,
+    ) -> Result<(), kube::Error> {
+        let (namespace, resource) = (&vmi.metadata.namespace, vmi_resource());
+        let vmis: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let parameters = PatchParams::default();
+        vmis.patch(&vmi.metadata.name, &parameters, &Patch::Merge(patch)).await.map(drop)
+    }
+}
+
+fn vmi_resource() -> ApiResource {
+    let kind = GroupVersionKind::gvk("kubevirt.io", "v1", VirtualMachineInstance::KIND);
+    ApiResource::from_gvk_with_plural(&kind, VirtualMachineInstance::PLURAL)
+}
+
+/// What a value of [`Known`] is found by.
+trait Keyed {
+    type Key: Ord;
+}
+
+/// A Pod's uid.
+impl Keyed for String {
+    type Key = PodName;
+}
+
+impl Keyed for VirtualMachineInstance {
+    type Key = String;
+}
+
+fn pod_entry(pod: PartialObjectMeta<Pod>) -> Option<(PodName, String)> {
+    let metadata = pod.metadata;
+    Some((PodName { namespace: metadata.namespace?, name: metadata.name? }, metadata.uid?))
+}
+
+fn vmi_entry(object: DynamicObject) -> Option<(String, VirtualMachineInstance)> {
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let read = serde_json::to_value(object).and_then(serde_json::from_value);
+    match read {
+        Ok(vmi) => {
+            let vmi: VirtualMachineInstance = vmi;
+            Some((vmi.metadata.uid.clone(), vmi))
+        }
+        Err(error) => {
+            warn!(
+                vmi = name,
+                "a VirtualMachineInstance cannot be read and is passed over: {error}"
+            );
+            None
+        }
+    }
+}
+
+/// What an event of a watch means for a map.
+#[derive(Debug, PartialEq, Eq)]
+enum Change<K, V> {
+    /// A new list begins.
+    Begin,
+    /// A part of the new list.
+    Listed(K, V),
+    /// The new list is complete: what is not in it is gone.
+    Complete,
+    Set(K, V),
+    Remove(K),
+    Nothing,
+}
+
+impl<K: Ord, V> Change<K, V> {
+    fn of<O>(event: Event<O>, entry: impl Fn(O) -> Option<(K, V)>) -> Self {
+        match event {
+            Event::Init => Self::Begin,
+            Event::InitApply(object) => {
+                entry(object).map_or(Self::Nothing, |(key, value)| Self::Listed(key, value))
+            }
+            Event::InitDone => Self::Complete,
+            Event::Apply(object) => {
+                entry(object).map_or(Self::Nothing, |(key, value)| Self::Set(key, value))
+            }
+            Event::Delete(object) => {
+                entry(object).map_or(Self::Nothing, |(key, _)| Self::Remove(key))
+            }
+        }
+    }
+
+    fn apply(self, map: &mut BTreeMap<K, V>, fresh: &mut BTreeMap<K, V>) {
+        match self {
+            Self::Begin => fresh.clear(),
+            Self::Listed(key, value) => drop(fresh.insert(key, value)),
+            Self::Complete => *map = std::mem::take(fresh),
+            Self::Set(key, value) => drop(map.insert(key, value)),
+            Self::Remove(key) => drop(map.remove(&key)),
+            Self::Nothing => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn folded(events: impl IntoIterator<Item = Event<u8>>) -> Vec<u8> {
+        let (mut map, mut fresh) = (BTreeMap::new(), BTreeMap::new());
+        for event in events {
+            let even = |number: u8| number.is_multiple_of(2).then_some((number, number));
+            Change::of(event, even).apply(&mut map, &mut fresh);
+        }
+        map.into_values().collect()
+    }
+
+    #[test]
+    fn new_list_replaces_the_old_one_only_when_it_is_complete() {
+        let first = [Event::Init, Event::InitApply(2), Event::InitApply(4), Event::InitDone];
+        let half = [Event::Init, Event::InitApply(6)];
+        let rest = [Event::InitDone];
+        let some = |parts: &[&[Event<u8>]]| folded(parts.concat());
+        assert_eq!(some(&[&first]), [2, 4]);
+        assert_eq!(some(&[&first, &half]), [2, 4]);
+        assert_eq!(some(&[&first, &half, &rest]), [6]);
+    }
+
+    #[test]
+    fn changes_are_followed_and_unreadable_objects_passed_over() {
+        let events = [
+            Event::Init,
+            Event::InitDone,
+            Event::Apply(2),
+            Event::Apply(3),
+            Event::Apply(8),
+            Event::Delete(2),
+        ];
+        assert_eq!(folded(events), [8]);
+    }
+
+    #[test]
+    fn vmi_with_a_field_of_another_type_is_passed_over() {
+        let object = |spec: Value| -> DynamicObject {
+            let metadata = json!({"namespace": "n", "name": "v", "uid": "u"});
+            let kind = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": spec});
+            serde_json::from_value(kind).unwrap()
+        };
+        assert_eq!(vmi_entry(object(json!({}))).unwrap().0, "u");
+        assert!(vmi_entry(object(json!({"domain": "no domain"}))).is_none());
+    }
+}

@@ -1,0 +1,276 @@
+//! The actor of one device: whoever holds it is visited, again after each loss of the link.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use corten_link::LinkError;
+use corten_link::launcher::{State, ToAgent};
+use corten_resources::types::VirtualMachineInstance;
+use jiff::Timestamp;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::{ConnectError, Greeting, Session, SessionError, connect};
+use crate::cluster::Cluster;
+use crate::doors::{DeviceId, Doors};
+use crate::grant::Devices;
+use crate::identity::{Holder, Identity, Known, identify};
+use crate::kubelet::PodResources;
+use crate::ledger::{Entry, Ledger};
+use crate::status::{self, Times};
+
+/// How soon a launcher that has just started is found. It is looked for only while a Pod holds the device.
+const LOOK_SOON: Duration = Duration::from_millis(50);
+/// From a minute on: its image is being pulled, or it has ended.
+const LOOK_LATER: Duration = Duration::from_millis(500);
+const SOON_ENDS_AFTER: Duration = Duration::from_secs(60);
+/// After something went wrong, and between questions nobody answers by a change.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// What keepers share.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Devices and their directories.
+    pub doors: Arc<Doors>,
+    /// Who was given what.
+    pub ledger: Ledger,
+    /// kubelet.
+    pub pod_resources: Arc<PodResources>,
+    /// The API server.
+    pub cluster: Cluster,
+    /// What launchers are given.
+    pub devices: Devices,
+}
+
+/// The actor of one device.
+pub struct Keeper {
+    device: DeviceId,
+    around: Surroundings,
+}
+
+impl Keeper {
+    /// The keeper of `device`.
+    pub fn new(device: DeviceId, around: Surroundings) -> Self {
+        Self { device, around }
+    }
+
+    /// Visits whoever holds the device, without end.
+    pub async fn run(self) {
+        let Some(mut holding) = self.around.doors.watch(&self.device) else { return };
+        loop {
+            let Ok(held) = holding.wait_for(|holding| holding.held).await.map(|held| *held) else {
+                return;
+            };
+            let over = holding.wait_for(|now| !now.held || now.generation != held.generation);
+            tokio::select! {
+                () = self.keep() => {}
+                _ = over => {}
+            }
+        }
+    }
+
+    /// Visits the present holder, again and again.
+    async fn keep(&self) {
+        let directory = self.around.doors.path(&self.device);
+        loop {
+            match self.visit(&directory).await {
+                Ok(()) => info!(device = %self.device, "the launcher has closed its link"),
+                Err(error) => warn!(device = %self.device, "{error:#}"),
+            }
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    /// One visit: from the launcher's first answer to the end of its link.
+    async fn visit(&self, directory: &Path) -> Result<()> {
+        let since = Instant::now();
+        let link = loop {
+            match connect(directory) {
+                Ok(link) => break link,
+                Err(ConnectError::NotThere(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            sleep(if since.elapsed() < SOON_ENDS_AFTER { LOOK_SOON } else { LOOK_LATER }).await;
+        };
+        let (connected, scheduled) = (Instant::now(), Timestamp::now());
+        let (mut session, greeting) = Session::begin(link).await?;
+        let Some(identity) = self.identity(&mut session, &greeting, connected).await? else {
+            return Ok(());
+        };
+        self.serve(session, &greeting, &identity, scheduled).await
+    }
+
+    /// Waits until it is known who is behind the door, and until that one may have what it wants. None if it left.
+    async fn identity(
+        &self,
+        session: &mut Session,
+        greeting: &Greeting,
+        connected: Instant,
+    ) -> Result<Option<Identity>> {
+        let mut known = self.around.cluster.known();
+        let mut said = String::new();
+        loop {
+            let holder = self.holder(connected).await;
+            let outcome = identify(&holder, &known.borrow_and_update());
+            let reason = match outcome {
+                Ok(identity) if greeting.state != State::Waiting => return Ok(Some(identity)),
+                Ok(identity) => match why_not_start(&identity.vmi) {
+                    None => return Ok(Some(identity)),
+                    Some(reason) => reason.to_owned(),
+                },
+                Err(reason) => reason.to_string(),
+            };
+            if reason != said {
+                info!(device = %self.device, "the launcher gets nothing yet: {reason}");
+                said = reason;
+            }
+            tokio::select! {
+                _ = known.changed() => {}
+                () = sleep(AGAIN_AFTER) => {}
+                message = session.next() => match message {
+                    Err(SessionError::Link(LinkError::Closed)) => return Ok(None),
+                    other => drop(other?),
+                },
+            }
+        }
+    }
+
+    /// Who has the device, by kubelet, or while that does not answer by the ledger.
+    async fn holder(&self, connected: Instant) -> Holder {
+        match self.around.pod_resources.allocations(connected).await {
+            Ok(mut allocations) => {
+                Holder::Pods(allocations.remove(&self.device).unwrap_or_default())
+            }
+            Err(error) => {
+                warn!(device = %self.device, "{:#}; the ledger is asked", anyhow::Error::from(error));
+                let entry = self.around.ledger.entry(&self.device);
+                entry.map_or(Holder::Unknown, |entry| Holder::Recorded(entry.pod_uid))
+            }
+        }
+    }
+
+    /// Gives an identified launcher what it needs and listens to it to its end.
+    async fn serve(
+        &self,
+        mut session: Session,
+        greeting: &Greeting,
+        identity: &Identity,
+        scheduled: Timestamp,
+    ) -> Result<()> {
+        let metadata = &identity.vmi.metadata;
+        let name = format!("{}/{}", metadata.namespace, metadata.name);
+        info!(
+            device = %self.device, vmi = name, uid = metadata.uid, pod = identity.pod_uid,
+            launcher = greeting.launcher, state = ?greeting.state, "connected to a launcher"
+        );
+        if greeting.vmi.as_ref().is_some_and(|uid| *uid != metadata.uid) {
+            bail!("the launcher of VMI {name} runs another one, of uid {:?}", greeting.vmi);
+        }
+        let entry = Entry {
+            pod_uid: identity.pod_uid.clone(),
+            vmi_namespace: metadata.namespace.clone(),
+            vmi_name: metadata.name.clone(),
+            vmi_uid: metadata.uid.clone(),
+        };
+        self.around.ledger.record(&self.device, &entry)?;
+        if greeting.state == State::Waiting {
+            let descriptors = self.around.devices.open()?;
+            let started = session.start(&identity.vmi, &descriptors).await;
+            started.with_context(|| format!("VMI {name} cannot be handed over"))?;
+        }
+        // Ends with the link: a VM that is over is the operator's to tell.
+        let mut reports = JoinSet::new();
+        let mut report = |around: &Surroundings| {
+            let times = Times { scheduled, running: Timestamp::now() };
+            reports.spawn(report_running(around.cluster.clone(), entry.clone(), times));
+        };
+        if greeting.state == State::Running {
+            report(&self.around);
+        }
+        loop {
+            match session.next().await {
+                Ok(ToAgent::State { state: State::Running }) => {
+                    info!(vmi = name, "the VM runs");
+                    report(&self.around);
+                }
+                Ok(ToAgent::Ended { reason, detail }) => {
+                    info!(vmi = name, ?reason, detail, "the VM has ended: {}", reason.text());
+                }
+                Ok(other) => info!(vmi = name, told = ?other, "the launcher tells"),
+                Err(SessionError::Link(LinkError::Closed)) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Why a VMI is not to be started any more.
+fn why_not_start(vmi: &VirtualMachineInstance) -> Option<&'static str> {
+    if vmi.metadata.deletion_timestamp.is_some() {
+        return Some("its VirtualMachineInstance is being deleted");
+    }
+    vmi.status.phase.is_final().then_some("its VirtualMachineInstance is over")
+}
+
+/// Writes Running on the VMI, until that is done or no longer ours to do.
+async fn report_running(cluster: Cluster, entry: Entry, times: Times) {
+    const CONFLICT: u16 = 409;
+    const NOT_FOUND: u16 = 404;
+    let mut known = cluster.known();
+    loop {
+        let vmi = vmi_of(&known.borrow_and_update(), &entry.vmi_uid);
+        let patch = vmi.and_then(|vmi| Some((status::running(&vmi, &entry.pod_uid, times)?, vmi)));
+        let Some((patch, vmi)) = patch else { return };
+        match cluster.patch_vmi(&vmi, &patch).await {
+            Ok(()) => {
+                info!(
+                    vmi = entry.vmi_name,
+                    namespace = entry.vmi_namespace,
+                    "phase Running written"
+                );
+                return;
+            }
+            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => return,
+            // Somebody else has written meanwhile; the watch brings what.
+            Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                warn!(vmi = entry.vmi_name, "phase Running cannot be written: {error:#}");
+            }
+        }
+        tokio::select! {
+            _ = known.changed() => {}
+            () = sleep(AGAIN_AFTER) => {}
+        }
+    }
+}
+
+fn vmi_of(known: &Known, uid: &str) -> Option<VirtualMachineInstance> {
+    known.vmis.get(uid).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn vmi_that_is_over_or_being_deleted_is_not_started() {
+        let cases = [
+            (json!({}), "Scheduling", true),
+            (json!({}), "Scheduled", true),
+            (json!({}), "Failed", false),
+            (json!({}), "Succeeded", false),
+            (json!({"deletionTimestamp": "2026-11-16T10:00:00Z"}), "Scheduling", false),
+        ];
+        for (metadata, phase, starts) in cases {
+            let vmi = json!({"metadata": metadata, "status": {"phase": phase}});
+            let vmi = serde_json::from_value(vmi).unwrap();
+            assert_eq!(why_not_start(&vmi).is_none(), starts, "{metadata} {phase}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What is said to one launcher, once connected.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use corten_link::launcher::{AgentEnd, Answer, State, ToAgent, ToLauncher, VERSION, agreed};
+use corten_link::{LinkError, Role};
+use corten_resources::types::VirtualMachineInstance;
+use serde_json::{Map, Value};
+use thiserror::Error;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::timeout;
+
+const NAME: &str = concat!("corten-node-agent ", env!("CARGO_PKG_VERSION"));
+/// A launcher has one loop that never waits; it answers at once unless the node is overloaded.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why a conversation ended or did not begin.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// The link.
+    #[error("the link to the launcher failed")]
+    Link(#[from] LinkError),
+    /// It cannot be waited for.
+    #[error("cannot wait for the launcher")]
+    Wait(#[from] io::Error),
+    /// No answer.
+    #[error("the launcher did not answer within {} s", ANSWER_WITHIN.as_secs())]
+    Silent,
+    /// Something else than a hello.
+    #[error("the launcher began with {0:?} instead of a hello")]
+    NoHello(Box<ToAgent>),
+    /// It does not do what is asked.
+    #[error("the launcher refused: {0}")]
+    Refused(String),
+    /// The VMI cannot be sent.
+    #[error("the VirtualMachineInstance cannot be written as JSON")]
+    Object(#[source] serde_json::Error),
+}
+
+/// How a launcher presented itself. What it says of its VMI is compared, never believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// Its release.
+    pub launcher: String,
+    /// How far it is.
+    pub state: State,
+    /// Uid of the VMI that it was started with.
+    pub vmi: Option<String>,
+}
+
+/// A conversation with one launcher.
+#[derive(Debug)]
+pub struct Session {
+    link: AsyncFd<AgentEnd>,
+    /// Came while an answer was waited for.
+    early: VecDeque<ToAgent>,
+    last_id: u64,
+}
+
+impl Session {
+    /// Says hello and waits for the launcher's.
+    pub async fn begin(link: AgentEnd) -> Result<(Self, Greeting), SessionError> {
+        // SAFETY: a channel owns its socket, gives out no other than that, and does not close it before it is dropped.
+        let link = unsafe { AsyncFd::register_with_interest(link, Interest::READABLE) };
+        let link = link.map_err(io::Error::from)?;
+        let session = Self { link, early: VecDeque::new(), last_id: 0 };
+        session.send(&ToLauncher::Hello { version: VERSION, agent: NAME.into() }, &[])?;
+        let hello = timeout(ANSWER_WITHIN, session.receive()).await;
+        match hello.map_err(|_| SessionError::Silent)?? {
+            ToAgent::Hello { version, launcher, state, vmi } => {
+                agreed(version).map_err(LinkError::from)?;
+                Ok((session, Greeting { launcher, state, vmi }))
+            }
+            other => Err(SessionError::NoHello(Box::new(other))),
+        }
+    }
+
+    /// Hands over a VMI with the descriptors for it.
+    pub async fn start(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        descriptors: &[(Role, File)],
+    ) -> Result<(), SessionError> {
+        let grace = vmi.spec.grace_period().as_secs();
+        let roles = descriptors.iter().map(|(role, _)| role.clone()).collect();
+        let object = object(vmi)?;
+        self.last_id += 1;
+        let start = ToLauncher::Start {
+            id: self.last_id,
+            vmi: object,
+            grace_seconds: u32::try_from(grace).unwrap_or(u32::MAX),
+            roles,
+        };
+        self.send(&start, descriptors)?;
+        match timeout(ANSWER_WITHIN, self.answer(self.last_id)).await {
+            Ok(Ok(Answer::Refused { reason })) => Err(SessionError::Refused(reason)),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(SessionError::Silent),
+        }
+    }
+
+    /// What the launcher says next.
+    pub async fn next(&mut self) -> Result<ToAgent, SessionError> {
+        match self.early.pop_front() {
+            Some(message) => Ok(message),
+            None => self.receive().await,
+        }
+    }
+
+    async fn answer(&mut self, wanted: u64) -> Result<Answer, SessionError> {
+        loop {
+            match self.receive().await? {
+                ToAgent::Reply { id, reply } if id == wanted => return Ok(reply),
+                other => self.early.push_back(other),
+            }
+        }
+    }
+
+    async fn receive(&self) -> Result<ToAgent, SessionError> {
+        loop {
+            let mut ready = self.link.readable().await?;
+            match ready.get_inner().receive()? {
+                Some((message, _)) => return Ok(message),
+                None => ready.clear_ready(),
+            }
+        }
+    }
+
+    fn send(&self, message: &ToLauncher, descriptors: &[(Role, File)]) -> Result<(), SessionError> {
+        let descriptors: Vec<_> = descriptors.iter().map(|(_, file)| file.as_fd()).collect();
+        Ok(self.link.get_ref().send(message, &descriptors)?)
+    }
+}
+
+/// The object as a launcher gets it: without its status and its history, which are not for it and may be long.
+fn object(vmi: &VirtualMachineInstance) -> Result<Map<String, Value>, SessionError> {
+    let mut vmi = vmi.clone();
+    vmi.status = Default::default();
+    vmi.metadata.other.remove("managedFields");
+    match serde_json::to_value(vmi).map_err(SessionError::Object)? {
+        Value::Object(object) => Ok(object),
+        _ => Ok(Map::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_link::Link;
+    use corten_link::launcher::LauncherEnd;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pair() -> (AgentEnd, LauncherEnd) {
+        let (agent, launcher) = Link::pair().unwrap();
+        (
+            AgentEnd::from_fd(agent.into_fd()).unwrap(),
+            LauncherEnd::from_fd(launcher.into_fd()).unwrap(),
+        )
+    }
+
+    fn vmi() -> VirtualMachineInstance {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": "v", "uid": "u", "managedFields": [{}]},
+            "spec": {"terminationGracePeriodSeconds": 7, "hostname": "kept"},
+            "status": {"phase": "Scheduling"},
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn launcher_gets_the_vmi_and_its_grace_but_neither_status_nor_history() {
+        let (agent, launcher) = pair();
+        let hello = ToAgent::Hello {
+            version: VERSION,
+            launcher: "l".into(),
+            state: State::Waiting,
+            vmi: None,
+        };
+        launcher.send(&hello, &[]).unwrap();
+        let (mut session, greeting) = Session::begin(agent).await.unwrap();
+        assert_eq!((greeting.state, greeting.vmi), (State::Waiting, None));
+        let state = ToAgent::State { state: State::Preparing };
+        launcher.send(&state, &[]).unwrap();
+        launcher.send(&ToAgent::Reply { id: 1, reply: Answer::Done }, &[]).unwrap();
+        let kvm = (Role::kvm(), tempfile::tempfile().unwrap());
+        session.start(&vmi(), &[kvm]).await.unwrap();
+        assert_eq!(session.next().await.unwrap(), state);
+
+        let (ToLauncher::Hello { .. }, _) = launcher.receive().unwrap().unwrap() else {
+            unreachable!()
+        };
+        let (start, grant) = launcher.receive().unwrap().unwrap();
+        let ToLauncher::Start { vmi, grace_seconds, .. } = start else { unreachable!() };
+        assert_eq!(grace_seconds, 7);
+        assert_eq!(vmi["metadata"], json!({"namespace": "n", "name": "v", "uid": "u"}));
+        assert_eq!((&vmi["spec"]["hostname"], &vmi["status"]), (&json!("kept"), &json!({})));
+        assert!(grant.contains_key(&Role::kvm()));
+    }
+
+    #[tokio::test]
+    async fn refusal_is_told_with_its_reason() {
+        let (agent, launcher) = pair();
+        let (launcher_name, state) = ("l".to_owned(), State::Running);
+        let vmi_uid = Some("other".to_owned());
+        let hello = ToAgent::Hello { version: 1, launcher: launcher_name, state, vmi: vmi_uid };
+        launcher.send(&hello, &[]).unwrap();
+        let (mut session, _) = Session::begin(agent).await.unwrap();
+        let reply = Answer::Refused { reason: "another VMI".into() };
+        launcher.send(&ToAgent::Reply { id: 1, reply }, &[]).unwrap();
+        let error = session.start(&vmi(), &[]).await.unwrap_err();
+        assert_eq!(error.to_string(), "the launcher refused: another VMI");
+        drop(launcher);
+        let closed = session.next().await.unwrap_err();
+        assert!(matches!(closed, SessionError::Link(LinkError::Closed)), "{closed}");
+    }
+
+    #[tokio::test]
+    async fn peer_that_is_no_launcher_is_told_apart() {
+        let (agent, launcher) = pair();
+        launcher.send(&ToAgent::State { state: State::Running }, &[]).unwrap();
+        assert!(matches!(Session::begin(agent).await, Err(SessionError::NoHello(_))));
+    }
+}

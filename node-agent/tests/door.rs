@@ -1,0 +1,124 @@
+//! The agent's side of a door against the launcher and the VM process that are shipped, with the microguest, on this
+//! machine's KVM.
+//!
+//! `CORTEN_LAUNCHER` and `CORTEN_VMM` name the two programs.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use corten_link::EndReason;
+use corten_link::launcher::{State, ToAgent};
+use corten_node_agent::door::{ConnectError, Greeting, Session, SessionError, connect};
+use corten_node_agent::doors::{DeviceId, Doors};
+use corten_node_agent::grant::Devices;
+use corten_resources::types::VirtualMachineInstance;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+
+/// Long, for a machine under load.
+const SOON: Duration = Duration::from_secs(60);
+const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+fn vmi(uid: &str) -> Result<VirtualMachineInstance> {
+    let container = json!({"image": "microguest", "kernelPath": "kernel"});
+    Ok(serde_json::from_value(json!({
+        "metadata": {"namespace": "default", "name": "first", "uid": uid},
+        "spec": {"terminationGracePeriodSeconds": 0, "domain": {
+            "memory": {"guest": "32Mi"},
+            "firmware": {"kernelBoot": {"kernelArgs": "loop", "container": container}},
+        }},
+    }))?)
+}
+
+/// A launcher behind the door of a device.
+struct Launcher {
+    directory: tempfile::TempDir,
+    child: Child,
+}
+
+impl Launcher {
+    fn start() -> Result<Self> {
+        let program = |name: &str| {
+            std::env::var_os(name).with_context(|| format!("{name} does not name a program"))
+        };
+        let directory = tempfile::tempdir()?;
+        let path = |name: &str| directory.path().join(name);
+        let doors = Doors::new(&path("doors"), 1, nix::unistd::getuid().as_raw());
+        let door = doors.prepare(&DeviceId::new(0))?;
+        fs::create_dir(path("image"))?;
+        fs::write(path("image/kernel"), corten_microguest::ELF)?;
+        File::create(path("termination-log"))?;
+        let child = Command::new(program("CORTEN_LAUNCHER")?)
+            .arg("--door")
+            .arg(door)
+            .arg("--kernel-boot")
+            .arg(path("image"))
+            .arg("--termination-log")
+            .arg(path("termination-log"))
+            .arg("--vmm")
+            .arg(program("CORTEN_VMM")?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self { directory, child })
+    }
+
+    fn door(&self) -> std::path::PathBuf {
+        self.directory.path().join("doors/kvm-0")
+    }
+
+    fn terminate(&self) -> Result<()> {
+        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM)?)
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn visit(door: &Path) -> Result<(Session, Greeting)> {
+    let link = loop {
+        match connect(door) {
+            Err(ConnectError::NotThere(_)) => sleep(Duration::from_millis(5)).await,
+            other => break other?,
+        }
+    };
+    Ok(Session::begin(link).await?)
+}
+
+async fn until_running(session: &mut Session) -> Result<()> {
+    while session.next().await? != (ToAgent::State { state: State::Running }) {}
+    Ok(())
+}
+
+#[tokio::test]
+async fn vmi_is_handed_over_and_found_again_after_a_restart_of_the_agent() -> Result<()> {
+    let launcher = Launcher::start()?;
+    let devices = Devices { kvm: "/dev/kvm".into(), userfaultfd: "/dev/userfaultfd".into() };
+    let (mut first, greeting) = timeout(SOON, visit(&launcher.door())).await??;
+    ensure!((greeting.state, greeting.vmi) == (State::Waiting, None));
+    first.start(&vmi(UID)?, &devices.open()?).await?;
+    timeout(SOON, until_running(&mut first)).await??;
+    drop(first);
+
+    let (mut second, greeting) = timeout(SOON, visit(&launcher.door())).await??;
+    ensure!((greeting.state, greeting.vmi.as_deref()) == (State::Running, Some(UID)));
+    second.start(&vmi(UID)?, &devices.open()?).await?;
+    let other = vmi("ffffffff-89ab-cdef-0123-456789abcdef")?;
+    let refused = second.start(&other, &devices.open()?).await;
+    ensure!(matches!(refused, Err(SessionError::Refused(_))), "{refused:?}");
+
+    launcher.terminate()?;
+    let last = timeout(SOON, second.next()).await??;
+    ensure!(matches!(last, ToAgent::Ended { reason: EndReason::Killed, .. }), "{last:?}");
+    Ok(())
+}

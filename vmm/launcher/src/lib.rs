@@ -1,0 +1,26 @@
+//! The launcher: the first process of a launcher Pod's container.
+//!
+//! It binds a socket in its device directory and waits. The node agent connects, proves nothing and is asked for nothing:
+//! who may reach that directory is the node's root. It hands over the VMI and open descriptors; the launcher makes a
+//! machine description of the VMI ([`machine`]), opens kernel and initrd in the image volume ([`image`]), starts
+//! corten-vmm with one link ([`vmm`]) and from then on passes requests down and events up. It outlives every agent.
+//!
+//! ```text
+//!            start            first answer of the VM          the VM process ended
+//!  waiting --------> preparing ----------------> running -------------------------> ended
+//!     |                  |                                                            ^
+//!     +------------------+------- SIGTERM, kill, anything missing --------------------+
+//! ```
+//!
+//! One thread, one loop over descriptors ([`launcher`]); nothing in it blocks. When it ends, its exit status is that of
+//! [`corten_link::EndReason`] and the reason stands in the Pod's termination message ([`termination`]).
+
+pub mod door;
+pub mod image;
+pub mod launcher;
+pub mod log;
+pub mod machine;
+pub mod options;
+pub mod stop;
+pub mod termination;
+pub mod vmm;

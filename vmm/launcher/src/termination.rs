@@ -1,0 +1,95 @@
+//! The Pod's termination message: why it ended, for the operator and for `kubectl describe`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use corten_link::EndReason;
+use serde::Serialize;
+
+/// kubelet reads no more of it.
+pub const MAX_LENGTH: usize = 4096;
+
+/// How a launcher ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Why.
+    pub reason: EndReason,
+    /// More of it: registers, an error, what to do.
+    pub detail: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct TerminationMessage<'a> {
+    reason: EndReason,
+    text: &'a str,
+    detail: &'a str,
+}
+
+/// The place for the message, opened before anything can fail.
+#[derive(Debug)]
+pub struct TerminationLog(File);
+
+impl TerminationLog {
+    /// kubelet has made the file, so it is not made here: in its place there would be nobody to read it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        OpenOptions::new().write(true).truncate(true).open(path).map(Self)
+    }
+
+    /// Writes the message. Once: there is one end.
+    pub fn write(mut self, end: &End) -> io::Result<()> {
+        self.0.write_all(&message(end))
+    }
+}
+
+/// The message of `end`, its detail cut so that all of it fits.
+fn message(end: &End) -> Vec<u8> {
+    let mut detail = end.detail.as_str();
+    loop {
+        let message = TerminationMessage { reason: end.reason, text: end.reason.text(), detail };
+        let bytes = serde_json::to_vec(&message).unwrap_or_default();
+        let Some(excess) = bytes.len().checked_sub(MAX_LENGTH).filter(|excess| *excess > 0) else {
+            return bytes;
+        };
+        // A byte of text takes at most six in JSON.
+        let keep = detail.len().saturating_sub(excess.div_ceil(6));
+        detail = &detail[..detail.floor_char_boundary(keep)];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(detail: &str) -> End {
+        End { reason: EndReason::NotStarted, detail: detail.into() }
+    }
+
+    #[test]
+    fn message_says_reason_text_and_detail() {
+        let text =
+            r#"{"reason":"not-started","text":"the VM could not be started","detail":"no kernel"}"#;
+        assert_eq!(message(&end("no kernel")), text.as_bytes());
+    }
+
+    #[test]
+    fn long_detail_is_cut_and_the_rest_still_reads() {
+        for piece in ["x", "\"", "\u{1}", "ä\n"] {
+            let bytes = message(&end(&piece.repeat(10_000)));
+            assert!((MAX_LENGTH - 12..=MAX_LENGTH).contains(&bytes.len()), "{}", bytes.len());
+            let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+            assert!(value["detail"].as_str().unwrap().starts_with(piece));
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_container_left_is_replaced() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "x".repeat(500)).unwrap();
+        TerminationLog::open(file.path()).unwrap().write(&end("")).unwrap();
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert!(text.ends_with(r#""detail":""}"#), "{text}");
+        assert!(TerminationLog::open(Path::new("/nonexistent/log")).is_err());
+    }
+}

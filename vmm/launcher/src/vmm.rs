@@ -1,0 +1,138 @@
+//! The VM process, as its parent and control peer sees it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use corten_link::{Link, LinkError, MachineDescription, Message, Request, Role};
+use nix::errno::Errno;
+use nix::fcntl::{F_GETFL, F_SETFD, F_SETFL, FdFlag, OFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, dup2};
+use thiserror::Error;
+
+/// Where the VM process finds its link.
+const LINK: i32 = 3;
+
+/// Why there is no VM process.
+#[derive(Debug, Error)]
+pub enum VmmError {
+    /// It cannot be started.
+    #[error("cannot start {program}")]
+    Spawn {
+        /// Its program.
+        program: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The link to it cannot be prepared.
+    #[error("cannot prepare the link to the VM process")]
+    Prepare(#[source] Errno),
+    /// The link to it failed.
+    #[error("the link to the VM process failed")]
+    Link(#[from] LinkError),
+}
+
+/// A VM process.
+#[derive(Debug)]
+pub struct Vmm {
+    pid: Pid,
+    link: Link,
+    last_id: u64,
+}
+
+impl Vmm {
+    /// Starts `program`, grants it `descriptors`, which stay open here, and asks it to boot `machine`.
+    pub fn start(
+        program: &Path,
+        descriptors: &[(Role, BorrowedFd<'_>)],
+        machine: MachineDescription,
+    ) -> Result<Self, VmmError> {
+        let (ours, theirs) = Link::pair()?;
+        let pid = spawn(program, theirs.into_fd())?;
+        let link = Link::from_fd(nonblocking(ours.into_fd()).map_err(VmmError::Prepare)?)?;
+        let mut vmm = Self { pid, link, last_id: 0 };
+        vmm.link.send_grant(descriptors)?;
+        vmm.ask(Request::Boot { machine })?;
+        Ok(vmm)
+    }
+
+    /// Asks for something; gives back the number that its reply will have.
+    pub fn ask(&mut self, request: Request) -> Result<u64, LinkError> {
+        self.last_id += 1;
+        self.link.send(&Message::Request { id: self.last_id, request }, &[])?;
+        Ok(self.last_id)
+    }
+
+    /// What it says next, if it has said something. Descriptors with it are closed: none is asked for.
+    pub fn receive(&self) -> Result<Option<Message>, LinkError> {
+        match self.link.receive() {
+            Ok((message, _)) => Ok(Some(message)),
+            Err(LinkError::Io { source: Errno::EAGAIN, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends it by signal.
+    pub fn force(&self) {
+        // It may have ended a moment ago; as long as nobody has waited for it, the number is still its own.
+        let _ = kill(self.pid, Signal::SIGKILL);
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Its link, to wait for what it says.
+    pub fn link(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the link, which the result borrows.
+        unsafe { BorrowedFd::borrow_raw(self.link.as_raw_fd()) }
+    }
+}
+
+/// Starts the program with nothing but its link and our standard error.
+fn spawn(program: &Path, link: OwnedFd) -> Result<Pid, VmmError> {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).env_clear();
+    // SAFETY: between fork and exec only system calls are made, which is allowed there.
+    unsafe { command.pre_exec(move || inherit(&link).map_err(Into::into)) };
+    let child =
+        command.spawn().map_err(|source| VmmError::Spawn { program: program.into(), source })?;
+    let pid = i32::try_from(child.id()).map_err(|_| VmmError::Prepare(Errno::EOVERFLOW))?;
+    // The loop waits for all children alike, as the first process of a container has to.
+    Ok(Pid::from_raw(pid))
+}
+
+/// Makes `link` descriptor 3 of the program that comes next.
+fn inherit(link: &OwnedFd) -> Result<(), Errno> {
+    if link.as_raw_fd() == LINK {
+        return fcntl(link, F_SETFD(FdFlag::empty())).map(drop);
+    }
+    // SAFETY: whatever 3 is in the child, it is ours to replace: nothing runs there but this and exec.
+    let mut three = unsafe { OwnedFd::from_raw_fd(LINK) };
+    let outcome = dup2(link, &mut three);
+    std::mem::forget(three);
+    outcome
+}
+
+/// A VM process that does not read must not make its launcher wait.
+fn nonblocking(socket: OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::from_bits_retain(fcntl(socket.as_fd(), F_GETFL)?);
+    fcntl(socket.as_fd(), F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_program_is_named() {
+        let (_ours, theirs) = Link::pair().unwrap();
+        let error = spawn(Path::new("/nonexistent/vmm"), theirs.into_fd()).unwrap_err();
+        assert_eq!(error.to_string(), "cannot start /nonexistent/vmm");
+    }
+}

@@ -1,0 +1,290 @@
+//! The launcher that is built, and a test in the place of its agent.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use corten_link::launcher::{AgentEnd, Answer, SOCKET, State, ToAgent, ToLauncher, VERSION};
+use corten_link::{Grant, Link, LinkError, Role};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::unistd::Pid;
+use serde_json::{Map, Value, json};
+
+/// Long, for a machine under load.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+const MEMORY: &str = "32Mi";
+
+/// A VMI that boots the microguest with these commands.
+pub(crate) fn vmi(uid: &str, commands: &str) -> Map<String, Value> {
+    let container = json!({"image": "microguest", "kernelPath": "/boot/kernel"});
+    let vmi = json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"namespace": "default", "name": "first", "uid": uid},
+        "spec": {"domain": {
+            "memory": {"guest": MEMORY},
+            "firmware": {"kernelBoot": {"kernelArgs": commands, "container": container}},
+        }},
+    });
+    vmi.as_object().cloned().unwrap_or_default()
+}
+
+type Text = Arc<Mutex<Vec<u8>>>;
+
+/// A running launcher.
+pub(crate) struct Launcher {
+    directory: tempfile::TempDir,
+    child: Child,
+    console: Text,
+    log: Text,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// How a launcher ended.
+pub(crate) struct Ended {
+    pub(crate) status: Option<i32>,
+    pub(crate) termination: Value,
+    pub(crate) console: String,
+    pub(crate) log: String,
+}
+
+impl Launcher {
+    pub(crate) fn start() -> Result<Self> {
+        let vmm = std::env::var_os("CORTEN_VMM")
+            .context("CORTEN_VMM does not name the program of the VM process")?;
+        Self::start_with(Path::new(&vmm))
+    }
+
+    pub(crate) fn start_with(vmm: &Path) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("door"))?;
+        fs::create_dir_all(path("image/boot"))?;
+        fs::write(path("image/boot/kernel"), corten_microguest::ELF)?;
+        File::create(path("termination-log"))?;
+        let mut child = Command::new(env!("CARGO_BIN_EXE_corten-launcher"))
+            .arg("--door")
+            .arg(path("door"))
+            .arg("--kernel-boot")
+            .arg(path("image"))
+            .arg("--termination-log")
+            .arg(path("termination-log"))
+            .arg("--vmm")
+            .arg(vmm)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (console, log) = (Text::default(), Text::default());
+        let readers = vec![
+            collect(child.stdout.take().context("no standard output")?, &console),
+            collect(child.stderr.take().context("no standard error")?, &log),
+        ];
+        Ok(Self { directory, child, console, log, readers })
+    }
+
+    /// A file of the image volume.
+    pub(crate) fn image(&self, name: &str) -> PathBuf {
+        self.directory.path().join("image").join(name)
+    }
+
+    /// Connects as an agent does, without a word yet.
+    pub(crate) fn connect(&self) -> Result<Agent> {
+        let path = self.directory.path().join("door").join(SOCKET);
+        let address = UnixAddr::new(&path)?;
+        let deadline = Instant::now() + SOON;
+        loop {
+            let link =
+                socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+            match connect(link.as_raw_fd(), &address) {
+                Ok(()) => return Ok(Agent { link: AgentEnd::from_fd(link)?, last_id: 0 }),
+                Err(error) => ensure!(Instant::now() < deadline, "{error}: {}", self.log()),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Connects and says hello; also what the launcher said.
+    pub(crate) fn agent(&self) -> Result<(Agent, ToAgent)> {
+        let agent = self.connect()?;
+        agent.send(&ToLauncher::Hello { version: VERSION, agent: "a test".into() })?;
+        let hello = agent.next()?;
+        Ok((agent, hello))
+    }
+
+    /// Starts the microguest with these commands and waits until it runs.
+    pub(crate) fn running(&self, commands: &str, grace_seconds: u32) -> Result<Agent> {
+        let (mut agent, _) = self.agent()?;
+        let id = agent.start(vmi(UID, commands), grace_seconds)?;
+        ensure!(agent.next()? == ToAgent::Reply { id, reply: Answer::Done });
+        ensure!(agent.next()? == ToAgent::State { state: State::Preparing });
+        let running = agent.next()?;
+        ensure!(running == ToAgent::State { state: State::Running }, "{running:?}: {}", self.log());
+        Ok(agent)
+    }
+
+    pub(crate) fn terminate(&self) -> Result<()> {
+        let pid = i32::try_from(self.child.id())?;
+        Ok(kill(Pid::from_raw(pid), Signal::SIGTERM)?)
+    }
+
+    pub(crate) fn console(&self) -> String {
+        text(&self.console)
+    }
+
+    pub(crate) fn log(&self) -> String {
+        text(&self.log)
+    }
+
+    /// The process id of its VM process, from its log.
+    pub(crate) fn vmm(&self) -> Result<Pid> {
+        const BEFORE: &str = "the VM process is ";
+        wait_until(|| self.log().lines().any(|line| line.contains(BEFORE)))
+            .with_context(|| format!("no VM process in the log: {}", self.log()))?;
+        let log = self.log();
+        let (_, rest) = log.split_once(BEFORE).context("it was there a moment ago")?;
+        Ok(Pid::from_raw(rest.lines().next().unwrap_or_default().parse()?))
+    }
+
+    pub(crate) fn wait_for_console(&self, wanted: &str) -> Result<()> {
+        wait_until(|| self.console().contains(wanted))
+            .with_context(|| format!("no {wanted:?} in {:?}", self.console()))
+    }
+
+    pub(crate) fn is_alive(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Result<Ended> {
+        let deadline = Instant::now() + SOON;
+        let status = loop {
+            match self.child.try_wait()? {
+                Some(status) => break status.code(),
+                None => ensure!(Instant::now() < deadline, "it does not end: {}", self.log()),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+        let message = fs::read(self.directory.path().join("termination-log"))?;
+        let termination = serde_json::from_slice(&message)
+            .with_context(|| format!("termination message {message:?}"))?;
+        Ok(Ended { status, termination, console: self.console(), log: self.log() })
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What is read from pipes comes a little later than what is said over the link.
+fn wait_until(is_so: impl Fn() -> bool) -> Result<()> {
+    let deadline = Instant::now() + SOON;
+    while !is_so() {
+        ensure!(Instant::now() < deadline, "it did not come in time");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn collect(mut from: impl Read + Send + 'static, into: &Text) -> JoinHandle<()> {
+    let into = Arc::clone(into);
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = from.read(&mut bytes) {
+            into.lock().unwrap_or_else(PoisonError::into_inner).extend(&bytes[..length]);
+        }
+    })
+}
+
+fn text(of: &Text) -> String {
+    let bytes = of.lock().unwrap_or_else(PoisonError::into_inner);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A test in the place of an agent.
+pub(crate) struct Agent {
+    link: AgentEnd,
+    last_id: u64,
+}
+
+impl Agent {
+    pub(crate) fn send(&self, message: &ToLauncher) -> Result<()> {
+        Ok(self.link.send(message, &[])?)
+    }
+
+    /// Sends a start with /dev/kvm; its number.
+    pub(crate) fn start(&mut self, vmi: Map<String, Value>, grace_seconds: u32) -> Result<u64> {
+        let kvm = kvm()?;
+        self.last_id += 1;
+        let (id, roles) = (self.last_id, vec![Role::kvm()]);
+        self.link.send(&ToLauncher::Start { id, vmi, grace_seconds, roles }, &[kvm.as_fd()])?;
+        Ok(id)
+    }
+
+    /// Asks for something and waits for the answer; there must be nothing before it.
+    pub(crate) fn ask(&mut self, request: impl FnOnce(u64) -> ToLauncher) -> Result<Answer> {
+        self.last_id += 1;
+        self.send(&request(self.last_id))?;
+        match self.next()? {
+            ToAgent::Reply { id, reply } if id == self.last_id => Ok(reply),
+            other => bail!("{other:?} is no reply to {}", self.last_id),
+        }
+    }
+
+    /// The next message.
+    pub(crate) fn next(&self) -> Result<ToAgent> {
+        let received = self.receive()?;
+        received.context("the launcher closed the link")
+    }
+
+    /// Whether the launcher has closed the link, once everything before it was read.
+    pub(crate) fn is_closed(&self) -> Result<bool> {
+        Ok(self.receive()?.is_none())
+    }
+
+    fn receive(&self) -> Result<Option<ToAgent>> {
+        let limit = PollTimeout::try_from(SOON)?;
+        let mut fds = [PollFd::new(self.link.as_fd(), PollFlags::POLLIN)];
+        ensure!(poll(&mut fds, limit)? == 1, "the launcher says nothing");
+        match self.link.receive() {
+            Ok(received) => Ok(Some(received.context("nothing there")?.0)),
+            Err(LinkError::Closed) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// An open /dev/kvm. In the cage of a launcher there is no such node: it came over the link that the environment names.
+fn kvm() -> Result<OwnedFd> {
+    static GRANTED: OnceLock<Option<Grant>> = OnceLock::new();
+    let granted = GRANTED.get_or_init(|| {
+        let number = std::env::var("CORTEN_LINK_FD").ok()?.parse().ok()?;
+        // SAFETY: whoever set the variable left this descriptor to us, and only this closure, which runs once, takes it.
+        let link = Link::from_fd(unsafe { OwnedFd::from_raw_fd(number) }).ok()?;
+        let grant = link.receive_grant().ok();
+        // To the cage, the end of the link is the end of the test.
+        std::mem::forget(link);
+        grant
+    });
+    match granted {
+        Some(granted) => {
+            Ok(granted.get(&Role::kvm()).context("no kvm was granted")?.try_clone()?)
+        }
+        None => Ok(File::options().read(true).write(true).open("/dev/kvm")?.into()),
+    }
+}
