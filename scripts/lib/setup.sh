@@ -82,10 +82,18 @@ need_cargo() {
 rust_version() { sed -n 's/^channel = "\(.*\)"/\1/p' "$CORTEN_CHECKOUT/rust-toolchain.toml"; }
 
 # Builds quietly, unless something goes wrong or a person may wonder what takes so long.
+# What is shipped names no place of this machine: panic messages name source files, and those of dependencies lie in
+# somebody's home. Tests drive the same programs.
 build() {
-	local quiet=(--quiet)
+	local quiet=(--quiet) shipped=() word
 	[ -t 2 ] && quiet=()
-	(cd "$CORTEN_CHECKOUT" && cargo build --locked "${quiet[@]}" "$@") || fail "the build failed"
+	for word in "$@"; do
+		[ "$word" != --release ] || shipped=(--config "target.x86_64-unknown-linux-gnu.rustflags=[
+			\"--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo\",
+			\"--remap-path-prefix=$CORTEN_CHECKOUT=/corten\",
+			\"--remap-path-prefix=$(realpath -m "$CARGO_TARGET_DIR")=/target\"]")
+	done
+	(cd "$CORTEN_CHECKOUT" && cargo build --locked "${quiet[@]}" "${shipped[@]}" "$@") || fail "the build failed"
 }
 
 # A cargo-installed tool, kept in the cache: tool NAME VERSION [options of cargo install]; its directory is printed.

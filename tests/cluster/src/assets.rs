@@ -110,7 +110,9 @@ pub static RECIPES: &[Recipe] = &[
     Recipe {
         name: "samples",
         parameters: &[("PROGRAMS", ".=samples")],
-        files: module!("samples": "go.mod", "main.go", "webhook.go", "aggregated.go"),
+        files: module!(
+            "samples": "go.mod", "go.sum", "main.go", "webhook.go", "aggregated.go", "device_plugin.go"
+        ),
         ..GO
     },
     Recipe {

@@ -5,6 +5,7 @@
 pub mod addresses;
 pub mod answer;
 pub mod assets;
+pub mod audit;
 pub mod client;
 pub mod cluster;
 pub mod control_plane;

@@ -3,6 +3,7 @@
 //	echo        answers HTTP with who was asked and by whom
 //	webhook     a validating webhook that refuses what is labelled so
 //	aggregated  an aggregated API with one resource, which tells the caller's name
+//	devices     a device plugin whose devices are directories, each for the one container that has it
 //
 // Servers with TLS read tls.crt, tls.key and, where clients have to show a certificate, client-ca.crt from /tls.
 package main
@@ -17,7 +18,7 @@ import (
 	"os"
 )
 
-const usage = "usage: samples echo|webhook|aggregated"
+const usage = "usage: samples echo|webhook|aggregated|devices"
 
 func main() {
 	if len(os.Args) != 2 {
@@ -38,6 +39,8 @@ func serve(server string) error {
 			return err
 		}
 		return serveTLS(aggregated(), clients)
+	case "devices":
+		return serveDevices()
 	default:
 		return errors.New(usage)
 	}

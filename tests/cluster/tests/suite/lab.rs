@@ -1,6 +1,8 @@
 //! What the lab's own cluster promises.
 
-use std::path::Path;
+mod audit;
+mod outage;
+
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -54,25 +56,6 @@ fn command_in_the_clusters_network_reaches_a_service() -> Result<()> {
 }
 
 #[test]
-fn every_request_is_in_the_audit_log() -> Result<()> {
-    let kubectl = kubectl()?;
-    let name = format!("audited-{}", std::process::id());
-    kubectl.run(&["create", "namespace", &name])?;
-    kubectl.run(&["delete", "--wait=false", "namespace", &name])?;
-    let logs = cluster(&["status"])?;
-    let logs = logs.lines().find_map(|line| line.strip_prefix("logs, and the audit log: "));
-    let logs = logs.context("status names no logs")?;
-    let audit = std::fs::read_to_string(Path::new(logs).join("audit.log"))?;
-    let created = audit.lines().any(|line| {
-        line.contains(&name)
-            && line.contains("\"verb\":\"create\"")
-            && line.contains("\"level\":\"Metadata\"")
-    });
-    assert!(created, "the creation of {name} was not logged");
-    Ok(())
-}
-
-#[test]
 fn loaded_image_runs_in_a_pod_under_its_own_name() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("image.tar");
@@ -81,11 +64,12 @@ fn loaded_image_runs_in_a_pod_under_its_own_name() -> Result<()> {
     let archive = archive.to_str().context("a path is not UTF-8")?;
     assert_eq!(cluster(&["load", archive])?, format!("{name}\n"));
 
-    let bench = Workbench::new("loaded")?;
-    let mut pod = pod("loaded", &name, &[]);
-    pod["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c", "sleep 1000"]);
-    bench.create(pod)?;
-    bench.ready("loaded")
+    Workbench::test("loaded", |bench| {
+        let mut pod = pod("loaded", &name, &[]);
+        pod["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c", "sleep 1000"]);
+        bench.create(pod)?;
+        bench.ready("loaded")
+    })
 }
 
 /// Runs `scripts/cluster` and returns what it prints.

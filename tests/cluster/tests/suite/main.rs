@@ -2,6 +2,9 @@
 //!
 //! Those in [`lab`] need the lab's own cluster. The others also run on any cluster that has the images.
 
+mod devices;
+mod evidence;
+mod harness;
 mod lab;
 mod network;
 mod pods;

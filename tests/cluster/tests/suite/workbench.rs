@@ -1,5 +1,6 @@
 //! What every test has: a namespace of its own that enforces "restricted", and Pods that fit in.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -7,9 +8,14 @@ use anyhow::{Context, Result, bail};
 use corten_cluster::kubectl::Kubectl;
 use serde_json::{Value, json};
 
+use crate::evidence;
+
 /// A Pod is ready in 6 s on a quiet machine, the first of a node in 11.
 pub(crate) const READY: &str = "--timeout=120s";
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The names of tests' namespaces start so, which tells what is ours on anybody's cluster.
+pub(crate) const PREFIX: &str = "corten-test-";
 
 /// kubectl for the cluster under test. A KUBECONFIG in the environment is not meant for tests.
 pub(crate) fn kubectl() -> Result<Kubectl> {
@@ -26,31 +32,66 @@ pub(crate) fn nodes(kubectl: &Kubectl) -> Result<Vec<String>> {
     Ok(names.split_whitespace().map(Into::into).collect())
 }
 
+/// Names of two nodes.
+pub(crate) fn two_nodes(kubectl: &Kubectl) -> Result<[String; 2]> {
+    let mut nodes = nodes(kubectl)?.into_iter();
+    match (nodes.next(), nodes.next()) {
+        (Some(first), Some(second)) => Ok([first, second]),
+        _ => bail!("this test needs a cluster of two nodes"),
+    }
+}
+
 /// A namespace for one test; it is deleted with this value, and nobody waits for that.
 pub(crate) struct Workbench {
     /// Name of the namespace.
     pub(crate) namespace: String,
     /// kubectl.
     pub(crate) kubectl: Kubectl,
-    /// Objects outside of it, as KIND/NAME.
+    /// That and all further namespaces of the test.
+    namespaces: Vec<String>,
+    /// Objects outside of them, as KIND/NAME.
     owned: Vec<String>,
 }
 
 impl Workbench {
-    /// A namespace whose name starts with `purpose`.
-    pub(crate) fn new(purpose: &str) -> Result<Self> {
-        let namespace = format!("{purpose}-{}", std::process::id());
+    /// Runs the body of a test with a namespace whose name has `purpose` in it. If it fails, the failure says where the
+    /// evidence is.
+    pub(crate) fn test(
+        purpose: &str,
+        body: impl FnOnce(&mut Workbench) -> Result<()>,
+    ) -> Result<()> {
+        let mut bench = Self::new(purpose)?;
+        match catch_unwind(AssertUnwindSafe(|| body(&mut bench))) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.context(bench.evidence())),
+            Err(panic) => {
+                eprintln!("{}", bench.evidence());
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    fn new(purpose: &str) -> Result<Self> {
+        let namespace = format!("{PREFIX}{purpose}-{}", std::process::id());
         let kubectl = kubectl()?;
-        let object = json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": namespace,
-                "labels": { "pod-security.kubernetes.io/enforce": "restricted" },
-            },
-        });
-        kubectl.apply(&object.to_string())?;
-        Ok(Self { namespace, kubectl, owned: Vec::new() })
+        kubectl.apply(&namespace_object(&namespace, "restricted").to_string())?;
+        let namespaces = vec![namespace.clone()];
+        Ok(Self { namespace, kubectl, namespaces, owned: Vec::new() })
+    }
+
+    fn evidence(&self) -> String {
+        match evidence::collect(&self.kubectl, &self.namespaces) {
+            Ok(directory) => format!("evidence of this failure is in {}", directory.display()),
+            Err(error) => format!("evidence of this failure cannot be collected: {error:#}"),
+        }
+    }
+
+    /// A second namespace, in which everything is allowed; returns its name.
+    pub(crate) fn privileged_namespace(&mut self) -> Result<String> {
+        let name = format!("{}-privileged", self.namespace);
+        self.create_global(&namespace_object(&name, "privileged"))?;
+        self.namespaces.push(name.clone());
+        Ok(name)
     }
 
     /// Runs kubectl in the namespace.
@@ -73,11 +114,8 @@ impl Workbench {
 
     /// Waits until Pod `name` is ready.
     pub(crate) fn ready(&self, name: &str) -> Result<()> {
-        let pod = format!("pod/{name}");
-        let outcome = self.run(&["wait", "--for=condition=Ready", READY, &pod]);
-        outcome.map(|_| ()).with_context(|| {
-            self.run(&["describe", &pod]).unwrap_or_else(|error| format!("{error:#}"))
-        })
+        self.run(&["wait", "--for=condition=Ready", READY, &format!("pod/{name}")])?;
+        Ok(())
     }
 
     /// Runs a shell command in Pod `name`.
@@ -94,6 +132,17 @@ impl Drop for Workbench {
         let namespace = &self.namespace;
         let _ = self.kubectl.run(&["delete", "--wait=false", "namespace", namespace]);
     }
+}
+
+fn namespace_object(name: &str, level: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "labels": { "pod-security.kubernetes.io/enforce": level },
+        },
+    })
 }
 
 /// A Pod that passes "restricted".
@@ -121,6 +170,12 @@ pub(crate) fn pod(name: &str, image: &str, arguments: &[&str]) -> Value {
             }],
         },
     })
+}
+
+/// `pod`, on that node and no other.
+pub(crate) fn on_node(node: &str, mut pod: Value) -> Value {
+    pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+    pod
 }
 
 /// A Service of both families for the Pod of the same name.
