@@ -83,14 +83,13 @@ rust_version() { sed -n 's/^channel = "\(.*\)"/\1/p' "$CORTEN_CHECKOUT/rust-tool
 
 # Builds quietly, unless something goes wrong or a person may wonder what takes so long.
 # What is shipped names no place of this machine: panic messages name source files, and those of dependencies lie in
-# somebody's home. Tests drive the same programs.
+# somebody's home. Our own are named from the checkout on, wherever that is. Tests drive the same programs.
 build() {
 	local quiet=(--quiet) shipped=() word
 	[ -t 2 ] && quiet=()
 	for word in "$@"; do
 		[ "$word" != --release ] || shipped=(--config "target.x86_64-unknown-linux-gnu.rustflags=[
 			\"--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo\",
-			\"--remap-path-prefix=$CORTEN_CHECKOUT=/corten\",
 			\"--remap-path-prefix=$(realpath -m "$CARGO_TARGET_DIR")=/target\"]")
 	done
 	(cd "$CORTEN_CHECKOUT" && cargo build --locked "${quiet[@]}" "${shipped[@]}" "$@") || fail "the build failed"

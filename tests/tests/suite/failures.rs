@@ -1,4 +1,5 @@
-//! Disks that fail under a guest of Corten's VM process: on a file system that is full, or so slow that they do not finish.
+//! What fails around a guest of Corten's VM process: a disk on a file system that is full, one so slow that it does not
+//! finish, a control peer that does not read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -175,4 +176,18 @@ fn guest_is_told_of_errors_where_that_is_the_policy() -> Result<()> {
     let file = disk_on(small_file_system()?)?;
     let process = start(&file, OnDiskError::Report, DiskEngine::Auto)?;
     process.wait_for("driver failed: ", 1, SOON)
+}
+
+#[test]
+fn peer_that_does_not_read_cannot_stop_the_owner() -> Result<()> {
+    // Each reset is an event.
+    let source = microguest("doorbell port=0x64 size=1 value=0xfe")?;
+    let mut process = VmProcess::boot(1, 32 << 20, source)?;
+    process.deaf(|process| {
+        process.wait_for("microguest by PVH entry", 400, SOON)?;
+        process.send(Request::Kill)
+    })?;
+    let (status, _) = process.end(SOON)?;
+    ensure!(status == i32::from(EndReason::Killed.exit_status()));
+    Ok(())
 }

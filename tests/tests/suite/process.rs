@@ -143,19 +143,6 @@ fn request_of_another_release_is_refused_and_the_vm_goes_on() -> Result<()> {
 }
 
 #[test]
-fn peer_that_does_not_read_cannot_stop_the_owner() -> Result<()> {
-    // Each reset is an event.
-    let mut process = guest("doorbell port=0x64 size=1 value=0xfe")?;
-    process.deaf(|process| {
-        process.wait_for("microguest by PVH entry", 400, SOON)?;
-        process.send(Request::Kill)
-    })?;
-    let (status, _) = process.end(SOON)?;
-    ensure!(status == i32::from(EndReason::Killed.exit_status()));
-    Ok(())
-}
-
-#[test]
 fn control_peer_learns_how_the_vm_is() -> Result<()> {
     let mut process = guest("loop")?;
     process.wait_for("microguest", 1, SOON)?;

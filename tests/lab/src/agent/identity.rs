@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -13,11 +14,14 @@ use nix::unistd::sethostname;
 
 use crate::wire::{Setup, Share};
 
+// RNDRESEEDCRNG of linux/random.h.
+nix::ioctl_none!(reseed, b'R', 0x07);
+
 /// Makes this node number `setup.index`.
 pub(super) fn assume(setup: &Setup) -> Result<()> {
     clock_settime(ClockId::CLOCK_REALTIME, TimeSpec::from_duration(setup.clock))
         .context("cannot set the clock")?;
-    fs::File::options().write(true).open("/dev/urandom")?.write_all(&setup.seed)?;
+    renew_entropy(&setup.seed)?;
     let name = format!("node{}", setup.index);
     sethostname(&name).context("cannot set the host name")?;
     fs::write("/etc/hostname", format!("{name}\n"))?;
@@ -27,6 +31,18 @@ pub(super) fn assume(setup: &Setup) -> Result<()> {
         format!("127.0.0.1 localhost\n::1 localhost\n{}", hosts.collect::<String>()),
     )?;
     if setup.networked { address_network(setup.index) } else { Ok(()) }
+}
+
+/// What is written is only mixed in: the kernel would go on with what the saved node had for up to a minute.
+fn renew_entropy(seed: &[u8]) -> Result<()> {
+    let mut random = fs::File::options().write(true).open("/dev/urandom")?;
+    random.write_all(seed)?;
+    // SAFETY: the call has no argument, and changes nothing but the kernel's own generator.
+    match unsafe { reseed(random.as_raw_fd()) } {
+        // Not seeded at all yet: what was written will be part of its first seed.
+        Ok(_) | Err(Errno::ENODATA) => Ok(()),
+        Err(error) => Err(error).context("cannot seed the random number generator"),
+    }
 }
 
 /// The first virtio NIC becomes eth0 with 10.99.0.N and fd99::N.
