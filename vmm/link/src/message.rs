@@ -136,15 +136,19 @@ impl Message {
         {
             return Err(MessageError::Version(*version));
         }
-        let roles = self.roles();
-        if roles.len() > MAX_DESCRIPTORS {
-            return Err(MessageError::TooManyDescriptors(roles.len()));
-        }
-        let twice = roles.iter().enumerate().find(|(at, role)| roles[..*at].contains(role));
-        match twice {
-            Some((_, role)) => Err(MessageError::DuplicateRole(role.clone())),
-            None => Ok(()),
-        }
+        check_roles(self.roles())
+    }
+}
+
+/// What holds for the roles of every message on every link.
+pub(crate) fn check_roles(roles: &[Role]) -> Result<(), MessageError> {
+    if roles.len() > MAX_DESCRIPTORS {
+        return Err(MessageError::TooManyDescriptors(roles.len()));
+    }
+    let twice = roles.iter().enumerate().find(|(at, role)| roles[..*at].contains(role));
+    match twice {
+        Some((_, role)) => Err(MessageError::DuplicateRole(role.clone())),
+        None => Ok(()),
     }
 }
 

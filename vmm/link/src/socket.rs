@@ -109,58 +109,77 @@ impl Link {
     }
 
     fn send_raw(&self, bytes: &[u8], descriptors: &[RawFd]) -> Result<(), LinkError> {
-        let rights = [ControlMessage::ScmRights(descriptors)];
-        let control = if descriptors.is_empty() { &[][..] } else { &rights[..] };
-        let fd = self.0.as_raw_fd();
-        loop {
-            match sendmsg::<()>(fd, &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None) {
-                Ok(_) => return Ok(()),
-                Err(Errno::EINTR) => {}
-                Err(Errno::EPIPE) => return Err(LinkError::Closed),
-                Err(source) => return Err(LinkError::Io { what: "send", source }),
-            }
-        }
+        send_on(self.0.as_raw_fd(), bytes, descriptors, MsgFlags::empty())
     }
 
     /// Waits for one message. Its descriptors are closed on exec, and closed at once if it is refused.
     pub fn receive(&self) -> Result<(Message, Grant), LinkError> {
-        let mut bytes = vec![0_u8; MAX_MESSAGE];
-        let (length, descriptors) = self.receive_raw(&mut bytes)?;
-        if descriptors.len() > MAX_DESCRIPTORS {
-            return Err(MessageError::TooManyDescriptors(descriptors.len()).into());
-        }
-        if length > bytes.len() {
-            return Err(MessageError::TooLong(length).into());
-        }
-        if length == 0 {
-            return Err(LinkError::Closed);
-        }
-        let message = Message::decode(&bytes[..length], descriptors.len())?;
+        let (bytes, descriptors) = receive_on(self.0.as_raw_fd(), MsgFlags::empty())?;
+        let message = Message::decode(&bytes, descriptors.len())?;
         let grant = message.roles().iter().cloned().zip(descriptors).collect();
         Ok((message, grant))
     }
+}
 
-    /// The length is the message's own, also where `bytes` was too short for it.
-    fn receive_raw(&self, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), LinkError> {
-        let mut control = cmsg_space!([RawFd; KERNEL_MAX_DESCRIPTORS]);
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_TRUNC;
-        let receive = |source| LinkError::Io { what: "receive", source };
-        let mut buffer = [IoSliceMut::new(bytes)];
-        let received = loop {
-            match recvmsg::<()>(self.0.as_raw_fd(), &mut buffer, Some(&mut control), flags) {
-                Err(Errno::EINTR) => {}
-                other => break other.map_err(receive)?,
-            }
-        };
-        let mut descriptors = Vec::new();
-        for message in received.cmsgs().map_err(receive)? {
-            if let ControlMessageOwned::ScmRights(raw) = message {
-                // SAFETY: the kernel has just installed these descriptors for us; nobody else owns them.
-                descriptors.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-            }
+/// Sends one message with its descriptors.
+pub(crate) fn send_on(
+    socket: RawFd,
+    bytes: &[u8],
+    descriptors: &[RawFd],
+    flags: MsgFlags,
+) -> Result<(), LinkError> {
+    let rights = [ControlMessage::ScmRights(descriptors)];
+    let control = if descriptors.is_empty() { &[][..] } else { &rights[..] };
+    let flags = flags | MsgFlags::MSG_NOSIGNAL;
+    loop {
+        match sendmsg::<()>(socket, &[IoSlice::new(bytes)], control, flags, None) {
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(LinkError::Closed),
+            Err(source) => return Err(LinkError::Io { what: "send", source }),
         }
-        Ok((received.bytes, descriptors))
     }
+}
+
+/// Receives one message, within the limits of every link. What came with a refused one is closed.
+pub(crate) fn receive_on(
+    socket: RawFd,
+    flags: MsgFlags,
+) -> Result<(Vec<u8>, Vec<OwnedFd>), LinkError> {
+    let mut bytes = vec![0_u8; MAX_MESSAGE];
+    let mut control = cmsg_space!([RawFd; KERNEL_MAX_DESCRIPTORS]);
+    // MSG_TRUNC: the length is the message's own, also where the buffer was too short for it.
+    let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_TRUNC;
+    let failed = |source| match source {
+        Errno::ECONNRESET => LinkError::Closed,
+        source => LinkError::Io { what: "receive", source },
+    };
+    let mut buffer = [IoSliceMut::new(&mut bytes)];
+    let received = loop {
+        match recvmsg::<()>(socket, &mut buffer, Some(&mut control), flags) {
+            Err(Errno::EINTR) => {}
+            other => break other.map_err(failed)?,
+        }
+    };
+    let mut descriptors = Vec::new();
+    for message in received.cmsgs().map_err(failed)? {
+        if let ControlMessageOwned::ScmRights(raw) = message {
+            // SAFETY: the kernel has just installed these descriptors for us; nobody else owns them.
+            descriptors.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    let length = received.bytes;
+    if descriptors.len() > MAX_DESCRIPTORS {
+        return Err(MessageError::TooManyDescriptors(descriptors.len()).into());
+    }
+    if length > bytes.len() {
+        return Err(MessageError::TooLong(length).into());
+    }
+    if length == 0 {
+        return Err(LinkError::Closed);
+    }
+    bytes.truncate(length);
+    Ok((bytes, descriptors))
 }
 
 #[cfg(test)]

@@ -3,21 +3,18 @@
 //! It never blocks. The launcher is the first process of its container and has one loop: an agent that stops reading
 //! must cost it nothing but that agent. The agent waits for readiness in its own way.
 
-use std::io::{IoSlice, IoSliceMut};
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::MsgFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{ToAgent, ToLauncher};
-use crate::{Grant, Link, LinkError, MAX_DESCRIPTORS, MAX_MESSAGE, MessageError, Role};
-
-/// The kernel's own limit (SCM_MAX_FD): with room for all of them none is ever cut off, which would leak the others.
-const KERNEL_MAX_DESCRIPTORS: usize = 253;
+use crate::message::check_roles;
+use crate::socket::{receive_on, send_on};
+use crate::{Grant, Link, LinkError, MAX_MESSAGE, MessageError, Role};
 
 /// A message with the roles of its descriptors.
 pub trait Wire: Serialize + DeserializeOwned {
@@ -65,64 +62,25 @@ impl<S: Wire, R: Wire> Channel<S, R> {
         }
         let bytes = encode(message)?;
         let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-        let rights = [ControlMessage::ScmRights(&raw)];
-        let control = if raw.is_empty() { &[][..] } else { &rights[..] };
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        let fd = self.socket.as_raw_fd();
-        loop {
-            match sendmsg::<()>(fd, &[IoSlice::new(&bytes)], control, flags, None) {
-                Ok(_) => return Ok(()),
-                Err(Errno::EINTR) => {}
-                Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(LinkError::Closed),
-                Err(source) => return Err(LinkError::Io { what: "send", source }),
-            }
-        }
+        send_on(self.socket.as_raw_fd(), &bytes, &raw, MsgFlags::MSG_DONTWAIT)
     }
 
     /// The next message, if one is there. Its descriptors are closed on exec, and closed at once if it is refused.
     pub fn receive(&self) -> Result<Option<(R, Grant)>, LinkError> {
-        let mut bytes = vec![0_u8; MAX_MESSAGE];
-        let Some((length, descriptors)) = self.receive_raw(&mut bytes)? else { return Ok(None) };
-        if length == 0 {
-            return Err(LinkError::Closed);
-        }
-        if descriptors.len() > MAX_DESCRIPTORS {
-            return Err(MessageError::TooManyDescriptors(descriptors.len()).into());
-        }
-        let bytes = bytes.get(..length).ok_or(MessageError::TooLong(length))?;
-        let message: R = decode(bytes, descriptors.len())?;
+        let (bytes, descriptors) = match receive_on(self.socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT)
+        {
+            Err(LinkError::Io { source: Errno::EAGAIN, .. }) => return Ok(None),
+            received => received?,
+        };
+        let message: R = decode(&bytes, descriptors.len())?;
         let grant = message.roles().iter().cloned().zip(descriptors).collect();
         Ok(Some((message, grant)))
-    }
-
-    /// The length is the message's own, also where `bytes` was too short for it.
-    fn receive_raw(&self, bytes: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>, LinkError> {
-        let mut control = cmsg_space!([RawFd; KERNEL_MAX_DESCRIPTORS]);
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT;
-        let failed = |source| LinkError::Io { what: "receive", source };
-        let mut buffer = [IoSliceMut::new(bytes)];
-        let received = loop {
-            match recvmsg::<()>(self.socket.as_raw_fd(), &mut buffer, Some(&mut control), flags) {
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return Ok(None),
-                Err(Errno::ECONNRESET) => return Err(LinkError::Closed),
-                other => break other.map_err(failed)?,
-            }
-        };
-        let mut descriptors = Vec::new();
-        for message in received.cmsgs().map_err(failed)? {
-            if let ControlMessageOwned::ScmRights(raw) = message {
-                // SAFETY: the kernel has just installed these descriptors for us; nobody else owns them.
-                descriptors.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-            }
-        }
-        Ok(Some((received.bytes, descriptors)))
     }
 }
 
 /// The message as it goes over the link.
 pub(super) fn encode<M: Wire>(message: &M) -> Result<Vec<u8>, MessageError> {
-    check(message)?;
+    check_roles(message.roles())?;
     let bytes = serde_json::to_vec(message).map_err(MessageError::Malformed)?;
     match bytes.len() {
         length if length > MAX_MESSAGE => Err(MessageError::TooLong(length)),
@@ -133,24 +91,12 @@ pub(super) fn encode<M: Wire>(message: &M) -> Result<Vec<u8>, MessageError> {
 /// Reads a message that came with `descriptors` descriptors.
 pub(super) fn decode<M: Wire>(bytes: &[u8], descriptors: usize) -> Result<M, MessageError> {
     let message: M = serde_json::from_slice(bytes).map_err(MessageError::Malformed)?;
-    check(&message)?;
+    check_roles(message.roles())?;
     let roles = message.roles().len();
     if roles != descriptors {
         return Err(MessageError::Unpaired { roles, descriptors });
     }
     Ok(message)
-}
-
-fn check<M: Wire>(message: &M) -> Result<(), MessageError> {
-    let roles = message.roles();
-    if roles.len() > MAX_DESCRIPTORS {
-        return Err(MessageError::TooManyDescriptors(roles.len()));
-    }
-    let twice = roles.iter().enumerate().find(|(at, role)| roles[..*at].contains(role));
-    match twice {
-        Some((_, role)) => Err(MessageError::DuplicateRole(role.clone())),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]
