@@ -16,6 +16,7 @@ use crate::cluster::Cluster;
 use crate::door::{Keeper, Surroundings};
 use crate::doors::Doors;
 use crate::grant::Devices;
+use crate::huge_pages;
 use crate::kubelet::{self, Plugin, PodResources};
 use crate::ledger::Ledger;
 use crate::options::Options;
@@ -27,6 +28,12 @@ const ASK_KUBELET_EACH: Duration = Duration::from_secs(10);
 /// Runs the agent; it ends only by an error. What it keeps in touch with goes on without it.
 pub async fn run(options: Options, client: Client) -> Result<()> {
     seccomp::install(&options.seccomp_profile())?;
+    match huge_pages::allow(Path::new(huge_pages::SETTING)) {
+        Ok(true) => info!(setting = huge_pages::SETTING, "huge pages are allowed to guests"),
+        Ok(false) => {}
+        // VMs run without them, only slower.
+        Err(error) => warn!(setting = huge_pages::SETTING, %error, "no huge pages for guests"),
+    }
     let ledger = Ledger::open(&options.ledger())?;
     let doors = Arc::new(Doors::new(&options.doors(), options.devices, options.launcher_user));
     let pod_resources = Arc::new(PodResources::new(&options.pod_resources()));

@@ -19,6 +19,7 @@
 //! | [`cluster`] | the agent's own view of Pods and VMIs |
 //! | [`status`] | what the agent writes on a VMI |
 //! | [`grant`], [`seccomp`] | devices that are handed over; the system-call profile of launchers |
+//! | [`huge_pages`] | the node's setting for guest memory |
 //!
 //! The agent may die and come back at any time: launchers go on, and are found again by the directories, never by what
 //! they say of themselves. Its network wiring is `node-agent/net`.
@@ -28,6 +29,7 @@ pub mod cluster;
 pub mod door;
 pub mod doors;
 pub mod grant;
+pub mod huge_pages;
 pub mod identity;
 pub mod kubelet;
 pub mod ledger;

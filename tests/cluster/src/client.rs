@@ -21,9 +21,9 @@ use nix::unistd::Pid;
 
 use crate::answer::Request;
 use crate::assets::RECIPES;
-use crate::cluster;
 use crate::options::Options;
 use crate::state::{self, NAME, State};
+use crate::{cluster, timeline};
 
 /// Between being asked to end and being killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -205,4 +205,12 @@ pub fn load(archives: &[PathBuf]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// When the steps of the VMI of `manifest` were seen, and those of a plain Pod, as a table.
+pub fn timeline(manifest: &Path, until: &str) -> Result<String> {
+    let kubectl = State::required(&Cache::open()?)?.kubectl();
+    let vmi = std::fs::read_to_string(manifest)
+        .with_context(|| format!("cannot read {}", manifest.display()))?;
+    timeline::beside_a_pod(&kubectl, &vmi, until)
 }

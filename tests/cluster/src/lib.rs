@@ -23,3 +23,4 @@ pub mod options;
 pub mod pki;
 pub mod state;
 pub mod storage;
+pub mod timeline;

@@ -81,6 +81,14 @@ enum What {
         /// Names of assets
         names: Vec<String>,
     },
+    /// Make a VMI beside a plain Pod and show when each of their steps was seen, up to the guest's user space
+    Timeline {
+        /// Manifest of the VirtualMachineInstance
+        manifest: PathBuf,
+        /// What the guest says on its console when user space runs
+        #[arg(long, value_name = "TEXT", default_value = "CORTEN-GUEST-UP")]
+        until: String,
+    },
     #[command(hide = true)]
     Oci(oci::OciArgs),
     #[command(hide = true)]
@@ -116,6 +124,7 @@ fn act(what: What) -> Result<i32> {
         What::NodeHeal { number } => drop(client::request(Request::Heal(number))?),
         What::NodeKill { number } => drop(client::request(Request::Kill(number))?),
         What::Assets { names } => make_assets(names)?,
+        What::Timeline { manifest, until } => println!("{}", client::timeline(&manifest, &until)?),
         What::Oci(arguments) => println!("{}", oci::run(&arguments)?),
     }
     Ok(0)

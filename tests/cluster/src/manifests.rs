@@ -1,4 +1,4 @@
-//! Objects that a cluster starts with.
+//! Objects that a cluster starts with, and those that tests and timelines make.
 
 use serde_json::{Value, json};
 
@@ -42,6 +42,45 @@ pub fn simulated_names(count: u16) -> impl Iterator<Item = String> {
 
 fn simulated_name(number: u16) -> String {
     format!("simulated{number}")
+}
+
+/// A namespace that enforces a level of Pod Security.
+pub fn namespace(name: &str, level: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "labels": { "pod-security.kubernetes.io/enforce": level },
+        },
+    })
+}
+
+/// A Pod that passes "restricted".
+pub fn restricted_pod(name: &str, image: &str, arguments: &[&str]) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name, "labels": { "app": name } },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {
+                "runAsNonRoot": true,
+                "runAsUser": 107,
+                "seccompProfile": { "type": "RuntimeDefault" },
+            },
+            "containers": [{
+                "name": name,
+                "image": image,
+                "args": arguments,
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "capabilities": { "drop": ["ALL"] },
+                    "readOnlyRootFilesystem": true,
+                },
+            }],
+        },
+    })
 }
 
 #[cfg(test)]

@@ -48,6 +48,14 @@ pub fn routes(number: u8) -> String {
     format!("route replace {four} via {gateway}\nroute replace {six} via {gateway_6}\n")
 }
 
+/// Commands for `ip -batch` by which a node sends everything else to the machine, where it ends. Without a route a program
+/// on the node's own network could not even begin to reach a Service: the kernel looks for one before kube-proxy's
+/// rules give the packet its true destination.
+pub fn default_routes() -> String {
+    use addresses::{MACHINE, MACHINE_6};
+    format!("route replace 0.0.0.0/0 via {MACHINE}\nroute replace ::/0 via {MACHINE_6}\n")
+}
+
 /// Cuts node `number` off, or connects it again.
 pub fn connect(number: u8, connected: bool) -> Result<()> {
     let state = if connected { "up" } else { "down" };

@@ -130,8 +130,9 @@ fn preparation_key(disk: &str) -> Vec<u8> {
 pub fn join(node: &JoiningNode, credentials: &Credentials, nodes: u8, logs: &Path) -> Result<()> {
     let number = node.number;
     let name = addresses::node_name(number);
-    let routes = (1..=nodes).filter(|other| *other != number).map(network::routes);
-    let files = node_files::archive(number, credentials, &routes.collect::<String>())?;
+    let others = (1..=nodes).filter(|other| *other != number).map(network::routes);
+    let routes = network::default_routes() + &others.collect::<String>();
+    let files = node_files::archive(number, credentials, &routes)?;
     node.mux
         .run(&node::command(JOIN, &[], JOIN_LIMIT), &files)
         .with_context(|| format!("{name} does not take its files"))?;

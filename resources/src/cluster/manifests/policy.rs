@@ -1,19 +1,32 @@
 //! Guards that hold also while the operator is down.
+//!
+//! What opens a VM's resources to a Pod is that the VirtualMachineInstance lists it in `status.activePods`. The operator
+//! lists Pods that it knows by name and controller reference. So two things must be the operator's alone: making such
+//! Pods, and writing that status. Labels on a Pod give it nothing, so they are not guarded.
 
-use super::{OPERATOR, labels};
+use super::{NODE_AGENT, OPERATOR, labels};
 use crate::cluster::GROUP;
-use crate::names::SYSTEM_NAMESPACE;
+use crate::names::{LAUNCH_ATTEMPT_ANNOTATION, NODE_NAME_LABEL, SYSTEM_NAMESPACE};
 use crate::types::VirtualMachineInstance;
 use serde_json::{Value, json};
 
+/// The node of the Pod that a service account's token was made for, as the API server found it in the token.
+const TOKENS_NODE: &str =
+    "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')";
+
+/// The policies with their bindings.
+pub(super) fn objects() -> Vec<Value> {
+    [launcher_pods(), reported_state()].concat()
+}
+
+fn account(name: &str) -> String {
+    format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{name}")
+}
+
 /// Only the operator makes Pods that it would take for its own.
 ///
-/// The operator knows its Pods by name and controller reference, and lists them in `status.activePods`, which is what
-/// opens a VM's resources to a Pod. Anyone who may create Pods in the namespace could put one there under the name that
-/// comes next. Labels alone give a Pod nothing, so they are not guarded.
-pub(super) fn objects() -> Vec<Value> {
-    const NAME: &str = "corten-launcher-pods";
-    let operator = format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{OPERATOR}");
+/// Anyone who may create Pods in the namespace could put one there under the name that comes next.
+fn launcher_pods() -> Vec<Value> {
     let kind = VirtualMachineInstance::KIND;
     let owned = |object: &str| {
         format!(
@@ -21,36 +34,107 @@ pub(super) fn objects() -> Vec<Value> {
              o.kind == '{kind}' && o.apiVersion.startsWith('{GROUP}/') && has(o.controller) && o.controller)"
         )
     };
+    policy(
+        "corten-launcher-pods",
+        json!({
+            "matchConstraints": changes_of("", "v1", "pods"),
+            "matchConditions": [
+                { "name": "controlled-by-a-vmi", "expression": owned("object") },
+                // Others may change a Pod that is so already: kubelet and users do, in status and labels.
+                { "name": "newly", "expression": format!("oldObject == null || !({})", owned("oldObject")) },
+            ],
+            "validations": [{
+                "expression": format!("request.userInfo.username == '{}'", account(OPERATOR)),
+                "message": format!("only Corten's operator makes Pods that a {kind} controls"),
+                "reason": "Forbidden",
+            }],
+        }),
+    )
+}
+
+/// Only Corten writes what it reports on a VirtualMachineInstance, and a node agent only on those of its own node, and
+/// nothing that decides which Pod may run which VM.
+///
+/// The object has no status subresource, as in KubeVirt, so a role that allows to patch it allows to patch all of it.
+fn reported_state() -> Vec<Value> {
+    let same = |path: &str| format!("object.{path} == oldObject.{path}");
+    let label = format!("metadata.?labels[?'{NODE_NAME_LABEL}']");
+    let attempt = format!("metadata.?annotations[?'{LAUNCH_ATTEMPT_ANNOTATION}']");
+    let placement = [same(&label), same(&attempt)].join(" && ");
+    let kept = format!("{} && {placement}", same("?status"));
+    let absent = format!(
+        "object.?status.orValue({{}}).size() == 0 && !object.{label}.hasValue() && !object.{attempt}.hasValue()"
+    );
+    let agents_part = format!(
+        "oldObject != null && oldObject.{label}.orValue('') == variables.node && {} && {} && {} && {placement}",
+        same("spec"),
+        same("?status.?activePods"),
+        same("?status.?nodeName"),
+    );
+    policy(
+        "corten-reported-state",
+        json!({
+            "matchConstraints": changes_of(GROUP, "*", VirtualMachineInstance::PLURAL),
+            "matchConditions": [{
+                "name": "not-the-operator",
+                "expression": format!("request.userInfo.username != '{}'", account(OPERATOR)),
+            }],
+            "variables": [
+                { "name": "agent", "expression": format!("request.userInfo.username == '{}'", account(NODE_AGENT)) },
+                { "name": "node", "expression": TOKENS_NODE },
+            ],
+            "validations": [
+                {
+                    "expression": format!("variables.agent || oldObject != null || ({absent})"),
+                    "message": format!(
+                        "leave out status, label {NODE_NAME_LABEL} and annotation {LAUNCH_ATTEMPT_ANNOTATION}: \
+                         they are what Corten reports"
+                    ),
+                    "reason": "Invalid",
+                },
+                {
+                    "expression": format!("variables.agent || oldObject == null || ({kept})"),
+                    "message": format!(
+                        "only Corten writes status, label {NODE_NAME_LABEL} and annotation \
+                         {LAUNCH_ATTEMPT_ANNOTATION}: leave them as they are"
+                    ),
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": format!("!variables.agent || ({agents_part})"),
+                    "message": "a node agent writes status of its own node's VirtualMachineInstances, and not which Pod runs them",
+                    "reason": "Forbidden",
+                },
+            ],
+        }),
+    )
+}
+
+fn changes_of(group: &str, version: &str, resource: &str) -> Value {
+    json!({ "resourceRules": [{
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": [resource],
+    }] })
+}
+
+/// A policy with its binding. What it cannot judge it refuses.
+fn policy(name: &str, mut spec: Value) -> Vec<Value> {
+    spec["failurePolicy"] = json!("Fail");
+    let metadata = json!({ "name": name, "labels": labels(OPERATOR) });
     vec![
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicy",
-            "metadata": { "name": NAME, "labels": labels(OPERATOR) },
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": { "resourceRules": [{
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE", "UPDATE"],
-                    "resources": ["pods"],
-                }] },
-                "matchConditions": [
-                    { "name": "controlled-by-a-vmi", "expression": owned("object") },
-                    // Others may change a Pod that is so already: kubelet and users do, in status and labels.
-                    { "name": "newly", "expression": format!("oldObject == null || !({})", owned("oldObject")) },
-                ],
-                "validations": [{
-                    "expression": format!("request.userInfo.username == '{operator}'"),
-                    "message": format!("only Corten's operator makes Pods that a {kind} controls"),
-                    "reason": "Forbidden",
-                }],
-            },
+            "metadata": metadata,
+            "spec": spec,
         }),
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": { "name": NAME, "labels": labels(OPERATOR) },
-            "spec": { "policyName": NAME, "validationActions": ["Deny"] },
+            "metadata": metadata,
+            "spec": { "policyName": name, "validationActions": ["Deny"] },
         }),
     ]
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod outage;
+mod whole_way;
 
 use std::process::{Command, Stdio};
 

@@ -4,6 +4,8 @@
 
 mod devices;
 mod evidence;
+mod first_light;
+mod guest;
 mod harness;
 mod lab;
 mod network;

@@ -9,7 +9,7 @@ use corten_cluster::audit::{AuditLog, Writes};
 use super::cluster;
 use crate::workbench::{Workbench, kubectl, on_node, pod};
 
-fn audit_log() -> Result<PathBuf> {
+pub(super) fn audit_log() -> Result<PathBuf> {
     let status = cluster(&["status"])?;
     let logs = status.lines().find_map(|line| line.strip_prefix("logs, and the audit log: "));
     Ok(Path::new(logs.context("status names no logs")?).join("audit.log"))

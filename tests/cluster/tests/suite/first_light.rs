@@ -1,0 +1,174 @@
+//! VirtualMachineInstances on a cluster that has Corten.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::guest::{Guest, text, vmi};
+use crate::workbench::{Workbench, eventually, pod};
+
+/// Not the example's kernel, name, topology or arguments.
+#[test]
+fn guest_with_two_cpus_powers_off_and_its_reason_stays() -> Result<()> {
+    Workbench::test("succeeds", |bench| {
+        let mut object = vmi("second.with-dots", "corten.end=poweroff some.word=\"two words\"");
+        let domain = &mut object["spec"]["domain"];
+        domain["cpu"] = json!({ "sockets": 2, "cores": 1, "threads": 1 });
+        domain["memory"]["guest"] = json!("300Mi");
+        domain["firmware"]["kernelBoot"]["container"]["image"] =
+            json!("corten.test/kernel-boot-6.1-cloud:1");
+        bench.create(object)?;
+        let guest = Guest::new(bench, "second.with-dots");
+        let ended = guest.reaches("/phase", "Succeeded")?;
+        assert_eq!(ended["status"]["reason"], "PoweredOff");
+        assert_eq!(condition(&ended, "Ready")["reason"], "GuestNotRunning");
+
+        let log = guest.log()?;
+        for words in [
+            "Command line: console=ttyS0 corten.end=poweroff some.word=\"two words\"",
+            "Brought up 1 node, 2 CPUs",
+            "reboot: Power down",
+            "the guest powered off",
+        ] {
+            assert!(log.contains(words), "{words:?} is not in the log:\n{log}");
+        }
+        let pod = guest.pod()?;
+        let terminated = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
+        assert_eq!(terminated["exitCode"], 0);
+        let message: Value = serde_json::from_str(text(&terminated["message"]))?;
+        assert_eq!(message["reason"], "powered-off");
+        assert!(events(bench, "second.with-dots")?.contains("Stopped"));
+
+        // Nothing is left to be ended.
+        bench.run(&["delete", "--timeout=60s", "vmi", "second.with-dots"])?;
+        Ok(())
+    })
+}
+
+#[test]
+fn guest_that_does_not_hear_its_button_is_killed_after_its_grace() -> Result<()> {
+    Workbench::test("deaf", |bench| {
+        bench.create(vmi("deaf", "corten.end=idle"))?;
+        let guest = Guest::new(bench, "deaf");
+        guest.reaches("/phase", "Running")?;
+        // Its Pod, not the VMI, which stays and tells.
+        bench.run(&["delete", "--wait=false", "pod", text(&guest.pod()?["metadata"]["name"])])?;
+        let ended = guest.reaches("/phase", "Failed")?;
+        assert_eq!(ended["status"]["reason"], "Killed");
+        let message = text(&condition(&ended, "Ready")["message"]).to_owned();
+        assert!(message.contains("5 s"), "{message}");
+        Ok(())
+    })
+}
+
+#[test]
+fn kernel_that_is_not_in_the_image_fails_the_vmi_by_the_name_of_its_field() -> Result<()> {
+    Workbench::test("no-kernel", |bench| {
+        let mut object = vmi("no-kernel", "");
+        object["spec"]["domain"]["firmware"]["kernelBoot"]["container"]["kernelPath"] =
+            json!("/boot/none");
+        bench.create(object)?;
+        let ended = Guest::new(bench, "no-kernel").reaches("/phase", "Failed")?;
+        assert_eq!(ended["status"]["reason"], "NotStarted");
+        let message = text(&condition(&ended, "Ready")["message"]).to_owned();
+        assert!(message.contains("kernelPath") && message.contains("/boot/none"), "{message}");
+        Ok(())
+    })
+}
+
+#[test]
+fn field_that_is_not_served_is_named_and_costs_no_pod() -> Result<()> {
+    Workbench::test("refused", |bench| {
+        let mut object = vmi("refused", "");
+        object["spec"]["domain"]["devices"]["disks"] = json!([{ "name": "root", "disk": {} }]);
+        bench.create(object)?;
+        let guest = Guest::new(bench, "refused");
+        let object = eventually("nothing is said of the field", || {
+            let object = guest.object()?;
+            let why = condition(&object, "Synchronized");
+            ensure!(text(&why["message"]).contains("spec.domain.devices.disks"), "{object}");
+            Ok(object)
+        })?;
+        assert_eq!(object["status"]["phase"], "Pending");
+        assert!(guest.pods()?.is_empty());
+        bench.run(&["delete", "--timeout=60s", "vmi", "refused"])?;
+        Ok(())
+    })
+}
+
+/// Whoever may create Pods can copy a launcher's. What it gets for that is nothing.
+#[test]
+fn pod_that_looks_like_a_launcher_gets_nothing() -> Result<()> {
+    Workbench::test("impostor", |bench| {
+        // A VMI whose own Pod finds no node, so that its place is free.
+        let mut object = vmi("victim", "");
+        object["spec"]["nodeSelector"] = json!({ "corten.test/no-such-node": "" });
+        bench.create(object)?;
+        let victim = Guest::new(bench, "victim");
+        let launcher = eventually("there is no launcher Pod", || victim.pod())?;
+
+        let mut copy = pod("impostor", text(&launcher["spec"]["containers"][0]["image"]), &[]);
+        copy["metadata"]["labels"] = launcher["metadata"]["labels"].clone();
+        copy["metadata"]["annotations"] = launcher["metadata"]["annotations"].clone();
+        copy["spec"]["securityContext"] = launcher["spec"]["securityContext"].clone();
+        copy["spec"]["containers"][0]["resources"] =
+            launcher["spec"]["containers"][0]["resources"].clone();
+        let mut owned = copy.clone();
+        owned["metadata"]["ownerReferences"] = launcher["metadata"]["ownerReferences"].clone();
+        refused(bench.create(owned), "only Corten's operator makes Pods")?;
+        bench.create(copy)?;
+        bench.ready("impostor")?;
+        let impostor: Value =
+            serde_json::from_str(&bench.run(&["get", "pod", "impostor", "-o", "json"])?)?;
+        let uid = text(&impostor["metadata"]["uid"]);
+
+        // The agent of its node has been there, and says why it gives nothing.
+        eventually("the agent does not say why", || {
+            let agents = [
+                "-n",
+                "kubevirt",
+                "logs",
+                "--tail=-1",
+                "-l",
+                "app.kubernetes.io/name=corten-node-agent",
+            ];
+            let said = bench.kubectl.run(&agents)?;
+            let nothing =
+                said.lines().any(|line| line.contains("gets nothing") && line.contains(uid));
+            ensure!(nothing, "the agents have not said it of uid {uid}");
+            Ok(())
+        })?;
+        // Nor can the one who made it say that it is the VMI's.
+        let forged = json!({ "status": { "activePods": { uid: impostor["spec"]["nodeName"] } } })
+            .to_string();
+        let patch = ["patch", "vmi", "victim", "--type=merge", "-p", &forged];
+        refused(bench.run(&patch), "only Corten writes status")?;
+        let label = format!("kubevirt.io/nodeName={}", text(&impostor["spec"]["nodeName"]));
+        refused(bench.run(&["label", "vmi", "victim", &label]), "only Corten writes status")?;
+        let mut made_up = vmi("made-up", "");
+        made_up["status"] = json!({ "activePods": { uid: impostor["spec"]["nodeName"] } });
+        refused(bench.create(made_up), "leave out status")?;
+
+        let log = bench.run(&["logs", "impostor"])?;
+        assert!(log.contains("has connected"), "{log}");
+        assert!(!log.contains("VM process"), "{log}");
+        assert_eq!(victim.object()?["status"]["phase"], "Pending");
+        Ok(())
+    })
+}
+
+fn refused<T>(outcome: Result<T>, words: &str) -> Result<()> {
+    let error = outcome.err().with_context(|| format!("it was not refused: {words}"))?;
+    let said = format!("{error:#}");
+    ensure!(said.contains(words), "{said:?} does not say {words:?}");
+    Ok(())
+}
+
+fn condition(object: &Value, kind: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|it| it["type"] == kind).cloned().unwrap_or_default()
+}
+
+fn events(bench: &Workbench, name: &str) -> Result<String> {
+    let selector = format!("involvedObject.name={name}");
+    bench.run(&["get", "events", "--field-selector", &selector])
+}

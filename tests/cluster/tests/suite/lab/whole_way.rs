@@ -1,0 +1,181 @@
+//! The example of the README, step by step, from its manifest to a process of its node and back.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use corten_cluster::audit::{AuditLog, Writes};
+use corten_resources::names::launcher_pod_name;
+use serde_json::{Value, json};
+
+use super::audit::audit_log;
+use super::cluster;
+use crate::guest::{Guest, UP, text};
+use crate::workbench::{READY, Workbench, eventually};
+
+const EXAMPLE: &str = include_str!("../../../../../resources/examples/vmi-kernel-boot.yaml");
+
+#[test]
+fn example_boots_outlives_agent_and_operator_and_switches_itself_off() -> Result<()> {
+    Workbench::test("first-light", |bench| {
+        let audit = AuditLog::from_now(&audit_log()?)?;
+        bench.kubectl.feed(&["-n", &bench.namespace, "apply", "-f", "-"], EXAMPLE)?;
+        let guest = Guest::new(bench, "first");
+        let object = guest.reaches("/phase", "Running")?;
+        let pod = guest.pod()?;
+        check_placement(&object, &pod);
+        check_pod(&object, &pod);
+        guest.says(UP)?;
+        // Ready is the last thing to be written.
+        let object = eventually("it is not Ready", || {
+            let object = guest.object()?;
+            let ready = object["status"]["conditions"].as_array().into_iter().flatten();
+            ensure!(
+                ready.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True"),
+                "{object}"
+            );
+            Ok(object)
+        })?;
+        check_writes(&audit.writes_in(&bench.namespace)?);
+
+        let process = vmm_process(&pod)?;
+        assert_eq!(process.status("Uid"), "107\t107\t107\t107");
+        assert_eq!(process.status("CapEff"), "0000000000000000");
+        assert_eq!(process.status("CapBnd"), "0000000000000000");
+        assert_eq!(process.status("NoNewPrivs"), "1");
+        assert_eq!(process.status("Seccomp"), "2");
+
+        restart_agent(bench, text(&object["status"]["nodeName"]))?;
+        eventually("the new agent does not connect", || {
+            let connected = guest.log()?.matches("has connected, version").count();
+            ensure!(connected == 2, "{connected} agents have connected");
+            Ok(())
+        })?;
+        restart_operator(bench)?;
+        // Not even a write: there was nothing to say.
+        let after = guest.object()?;
+        assert_eq!(
+            after["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"],
+            "{after:#}"
+        );
+        assert_eq!(vmm_process(&guest.pod()?)?, process);
+
+        let log = guest.follow_log()?;
+        bench.run(&["delete", "--timeout=120s", "vmi", "first"])?;
+        let log = log.end()?;
+        for words in ["CORTEN-BUTTON", "reboot: Power down", "the guest powered off"] {
+            assert!(log.contains(words), "{words:?} is not in the log:\n{log}");
+        }
+        eventually("its Pod is left", || {
+            let pods = guest.pods()?;
+            ensure!(pods.is_empty(), "{} Pods", pods.len());
+            Ok(())
+        })
+    })
+}
+
+/// Who runs where, as the operator wrote it.
+fn check_placement(vmi: &Value, pod: &Value) {
+    let (metadata, status) = (&vmi["metadata"], &vmi["status"]);
+    let node = &pod["spec"]["nodeName"];
+    assert_eq!(status["nodeName"], *node);
+    assert_eq!(metadata["labels"]["kubevirt.io/nodeName"], *node);
+    assert_eq!(status["activePods"], json!({ text(&pod["metadata"]["uid"]): node }));
+    assert_eq!(metadata["finalizers"], json!(["kubevirt.io/foregroundDeleteVirtualMachine"]));
+    let phases = status["phaseTransitionTimestamps"].as_array().cloned().unwrap_or_default();
+    let phases: Vec<&str> = phases.iter().map(|it| text(&it["phase"])).collect();
+    assert_eq!(phases, ["Pending", "Scheduling", "Scheduled", "Running"]);
+}
+
+fn check_pod(vmi: &Value, pod: &Value) {
+    let (metadata, spec) = (&pod["metadata"], &pod["spec"]);
+    let uid = text(&vmi["metadata"]["uid"]);
+    assert_eq!(text(&metadata["name"]), launcher_pod_name("first", uid, 0));
+    assert_eq!(metadata["ownerReferences"][0]["uid"], uid);
+    assert_eq!(spec["securityContext"]["runAsUser"], 107);
+    let profile = json!({ "type": "Localhost", "localhostProfile": "corten/launcher.json" });
+    assert_eq!(spec["securityContext"]["seccompProfile"], profile);
+    let container = &spec["containers"][0];
+    assert_eq!(container["securityContext"]["capabilities"], json!({ "drop": ["ALL"] }));
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(container["resources"]["limits"]["devices.kubevirt.io/kvm"], "1");
+    let volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+    assert_eq!(volumes.len(), 1, "one volume, and no token: {volumes:?}");
+    assert_eq!(volumes[0]["image"]["reference"], "corten.test/kernel-boot-6.12:1");
+}
+
+/// What it cost the API server from the manifest to Running and Ready, events apart.
+fn check_writes(counts: &BTreeMap<String, Writes>) {
+    let by = |account: &str| {
+        let mut writes = counts
+            .get(&format!("system:serviceaccount:kubevirt:{account}"))
+            .cloned()
+            .unwrap_or_default();
+        writes.retain(|what, _| !what.ends_with(" events"));
+        writes
+    };
+    let operator =
+        Writes::from([("create pods".into(), 1), ("patch virtualmachineinstances".into(), 4)]);
+    assert_eq!(by("corten-operator"), operator);
+    let agent = Writes::from([("patch virtualmachineinstances".into(), 1)]);
+    assert_eq!(by("corten-node-agent"), agent);
+}
+
+fn restart_agent(bench: &Workbench, node: &str) -> Result<()> {
+    let field = format!("spec.nodeName={node}");
+    let of_node = ["-l", "app.kubernetes.io/name=corten-node-agent", "--field-selector", &field];
+    let system = ["-n", "kubevirt"];
+    bench.kubectl.run(&[&system[..], &["delete", "pod"], &of_node].concat())?;
+    bench.kubectl.run(
+        &[&system[..], &["rollout", "status", READY, "daemonset/corten-node-agent"]].concat(),
+    )?;
+    Ok(())
+}
+
+/// Returns when the new one has looked at everything: it then serves what is made next.
+fn restart_operator(bench: &Workbench) -> Result<()> {
+    let system = ["-n", "kubevirt"];
+    let operator = ["delete", "pod", "-l", "app.kubernetes.io/name=corten-operator"];
+    bench.kubectl.run(&[&system[..], &operator].concat())?;
+    bench.kubectl.run(
+        &[&system[..], &["rollout", "status", READY, "deployment/corten-operator"]].concat(),
+    )?;
+    let mut next = crate::guest::vmi("next", "");
+    next["spec"]["nodeSelector"] = json!({ "corten.test/no-such-node": "" });
+    bench.create(next)?;
+    Guest::new(bench, "next").reaches("/phase", "Pending")?;
+    Ok(())
+}
+
+/// A process of a node: when it started, and what the kernel says of it.
+#[derive(Debug, PartialEq, Eq)]
+struct Process {
+    pid: String,
+    started: String,
+    status: BTreeMap<String, String>,
+}
+
+impl Process {
+    fn status(&self, field: &str) -> &str {
+        self.status.get(field).map_or("", String::as_str)
+    }
+}
+
+/// The VM process of a launcher Pod, found on its node by its control group.
+fn vmm_process(pod: &Value) -> Result<Process> {
+    let script = r#"for process in /proc/[0-9]*; do
+        read -r name 2>/dev/null <$process/comm || continue
+        [ "$name" = corten-vmm ] && grep -q "pod$1" $process/cgroup || continue
+        echo "${process#/proc/}"; cut -d ' ' -f 22 <$process/stat
+        grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' $process/status
+    done"#;
+    let node = text(&pod["spec"]["nodeName"]).trim_start_matches("node");
+    let uid = text(&pod["metadata"]["uid"]);
+    let said = cluster(&["node-shell", node, "--", "bash", "-c", script, "-", uid])?;
+    let mut lines = said.lines().map(str::to_owned);
+    let (pid, started) = lines.next().zip(lines.next()).context("no VM process in the Pod")?;
+    let status = lines.filter_map(|line| {
+        let (field, value) = line.split_once(':')?;
+        Some((field.to_owned(), value.trim().to_owned()))
+    });
+    Ok(Process { pid, started, status: status.collect() })
+}
