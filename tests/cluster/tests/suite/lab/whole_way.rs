@@ -113,9 +113,11 @@ fn check_writes(counts: &BTreeMap<String, Writes>) {
         writes.retain(|what, _| !what.ends_with(" events"));
         writes
     };
-    let operator =
-        Writes::from([("create pods".into(), 1), ("patch virtualmachineinstances".into(), 4)]);
-    assert_eq!(by("corten-operator"), operator);
+    let operator = by("corten-operator");
+    assert_eq!(operator.get("create pods"), Some(&1), "{operator:?}");
+    // Pending, Scheduling, Scheduled and Ready, the last two of them at once if they are seen at once.
+    assert!(matches!(operator.get("patch virtualmachineinstances"), Some(3..=4)), "{operator:?}");
+    assert_eq!(operator.len(), 2, "{operator:?}");
     let agent = Writes::from([("patch virtualmachineinstances".into(), 1)]);
     assert_eq!(by("corten-node-agent"), agent);
 }
