@@ -4,9 +4,11 @@ mod driver;
 mod echo;
 mod ring;
 
+use std::fs::File;
 use std::sync::{Arc, Mutex};
 
-use vm_memory::{GuestAddress, GuestMemoryMmap};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
 
 pub use self::driver::FakeDriver;
 pub use self::echo::{ECHO_FEATURE, ECHO_TYPE, Echo, EchoState, EchoTask};
@@ -22,6 +24,22 @@ pub const FAKE_BAR: GuestAddress = GuestAddress(0xc000_0000);
 pub fn guest_ram() -> GuestRam {
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]);
     Arc::new(memory.expect("64 KiB can be mapped")).into()
+}
+
+/// Guest memory on a memfd, as that of a machine is: these ranges, one after the other in the file.
+pub fn shared_guest_ram(ranges: &[(GuestAddress, usize)]) -> (GuestRam, File) {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = File::from(memfd_create("guest", flags).expect("a memfd can be made"));
+    let mut end = 0;
+    let mut with_files = Vec::new();
+    for (address, length) in ranges {
+        let part = file.try_clone().expect("a descriptor can be duplicated");
+        with_files.push((*address, *length, Some(FileOffset::new(part, end))));
+        end += *length as u64;
+    }
+    file.set_len(end).expect("a memfd can be sized");
+    let memory = GuestMemoryMmap::from_ranges_with_files(with_files);
+    (Arc::new(memory.expect("the ranges can be mapped")).into(), file)
 }
 
 /// What a function with that many queues is connected to, and both ends of it.

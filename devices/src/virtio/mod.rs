@@ -36,7 +36,7 @@ mod transport;
 
 pub use device::{ActivateError, Activation, Device, DrainError, QueueTask, Wakeup, read_config};
 pub use queue::{Chain, VirtQueue};
-pub use ram::GuestRam;
+pub use ram::{DiscardError, GuestRam};
 pub use signals::Faults;
 pub use transport::{
     BAR, BAR_SIZE, MAX_QUEUES, QueueState, ReclaimError, Transport, TransportState, VirtioPci,
