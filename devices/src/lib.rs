@@ -4,6 +4,7 @@
 //! doorbells, the descriptor of its backend. What it does to the machine it says by an [`Effect`]. Its state goes into
 //! [`Records`] and comes out of them again, from its first version on.
 
+pub mod balloon;
 pub mod block;
 mod bus;
 mod interrupt;

@@ -26,6 +26,11 @@ impl FakeRing {
         Self { ram: ram.clone(), base, size, offered: 0, seen: 0 }
     }
 
+    /// Goes on in other memory, which has the same content.
+    pub fn move_to(&mut self, ram: &GuestRam) {
+        self.ram = ram.clone();
+    }
+
     /// How many descriptors it has.
     pub fn size(&self) -> u16 {
         self.size
