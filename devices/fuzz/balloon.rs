@@ -1,0 +1,141 @@
+//! Whatever a driver puts into memory and rings, a balloon comes to rest, can be saved, and goes on in another process.
+#![no_main]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use corten_devices::Records;
+use corten_devices::balloon::{Balloon, BalloonConfig};
+use corten_devices::testing::{FakeDriver, FakeRing, shared_guest_ram, wiring};
+use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
+use libfuzzer_sys::fuzz_target;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use vm_memory::{Bytes, GuestAddress};
+
+const QUEUES: u16 = 5;
+const LOW: usize = 2 << 20;
+const HIGH: u64 = 4 << 20;
+/// Far more turns than the chains of all queues can need.
+const MOST_TURNS: usize = 10_000;
+
+/// What to do, a number for it, a buffer, and bytes.
+type Step = (u8, u16, u64, u32, Vec<u8>);
+
+struct Bench {
+    function: Arc<VirtioPci<Balloon>>,
+    driver: FakeDriver,
+    ram: GuestRam,
+    tasks: Vec<Box<dyn QueueTask>>,
+}
+
+impl Bench {
+    fn new(ram: GuestRam) -> Self {
+        let (mut wiring, _, _) = wiring(3, QUEUES.into());
+        wiring.ram = ram.clone();
+        let config = BalloonConfig { deflate_on_oom: true, reporting: true };
+        let balloon = Balloon::new(config).expect("a timer can be made");
+        let function = VirtioPci::new(balloon, wiring).expect("a balloon is a function");
+        let driver = FakeDriver::new(Arc::clone(&function) as _, Arc::clone(&function) as _);
+        Self { function, driver, ram, tasks: Vec::new() }
+    }
+
+    fn start(&mut self, rings: &[FakeRing]) {
+        assert!(self.driver.negotiate(self.driver.offered()));
+        for (queue, ring) in (0..).zip(rings) {
+            // Without vectors.
+            assert!(self.driver.set_up_queue(queue, ring, 0xffff));
+        }
+        let _ = self.driver.ready();
+        self.resume();
+    }
+
+    fn resume(&mut self) {
+        self.tasks = self.function.activate().expect("what was saved is what can be");
+        self.tasks.iter_mut().for_each(|task| task.rearm());
+    }
+
+    fn pause(&mut self) {
+        let mut tasks = std::mem::take(&mut self.tasks);
+        for task in &mut tasks {
+            task.drain(Instant::now()).expect("a balloon waits for nothing");
+        }
+        self.function.reclaim(tasks).expect("these are its tasks");
+    }
+
+    fn turn(&mut self) -> bool {
+        let mut woken = false;
+        for task in &mut self.tasks {
+            for wakeup in task.wakeups() {
+                // SAFETY: open as long as the task lives.
+                let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
+                let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+                if poll(&mut fds, PollTimeout::ZERO).expect("it can be polled") > 0 {
+                    task.on_event(wakeup.token);
+                    woken = true;
+                }
+            }
+        }
+        woken
+    }
+
+    fn save(&self) -> Records {
+        let mut records = Records::default();
+        self.function.save("balloon", &mut records).expect("a balloon at rest can be saved");
+        records
+    }
+
+    /// Goes on as one that was saved.
+    fn replace(&mut self) {
+        self.pause();
+        let records = self.save();
+        let mut next = Self::new(self.ram.clone());
+        next.function.load("balloon", &mut records.clone()).expect("what was saved can be loaded");
+        assert_eq!(next.save(), records);
+        next.resume();
+        *self = next;
+    }
+
+    fn take(&mut self, rings: &mut [FakeRing], (what, number, address, length, bytes): Step) {
+        let [low, high] = number.to_le_bytes();
+        let queue = u16::from(high) % QUEUES;
+        let ring = &mut rings[usize::from(queue)];
+        match what % 8 {
+            0 => {
+                let [flags, next] = [0, 1].map(|at| u16::from(bytes.get(at).copied().unwrap_or(0)));
+                let buffer = (GuestAddress(address), length);
+                ring.describe(u16::from(low % 17), buffer, flags, next);
+            }
+            1 => {
+                ring.offer(u16::from(low % 17));
+                self.driver.ring(queue);
+            }
+            2 => ring.set_available_index(number),
+            // Where there is no memory, nothing is written.
+            3 => drop(self.ram.write_slice(&bytes, GuestAddress(address % LOW as u64))),
+            4 => self.driver.set_config(u64::from(low % 16), &bytes[..bytes.len().min(4)]),
+            5 => {
+                let soon = Some(Duration::from_nanos(length.into()));
+                self.function.device(|balloon| balloon.set_statistics_interval(soon));
+                self.turn();
+                self.function.device(|balloon| balloon.set_statistics_interval(None));
+            }
+            6 => self.replace(),
+            _ => drop(self.turn()),
+        }
+    }
+}
+
+fuzz_target!(|steps: Vec<Step>| {
+    let (ram, _file) = shared_guest_ram(&[(GuestAddress(0), LOW), (GuestAddress(HIGH), 0x1_0000)]);
+    let ring = |queue: u16| FakeRing::new(&ram, GuestAddress(0x1000 * (u64::from(queue) + 1)), 16);
+    let mut rings: Vec<FakeRing> = (0..QUEUES).map(ring).collect();
+    let mut bench = Bench::new(ram.clone());
+    bench.start(&rings);
+    for step in steps {
+        bench.take(&mut rings, step);
+    }
+    let turns = (0..MOST_TURNS).take_while(|_| bench.turn()).count();
+    assert!(turns < MOST_TURNS, "it never comes to rest");
+    bench.replace();
+});
