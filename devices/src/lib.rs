@@ -9,6 +9,7 @@ pub mod block;
 mod bus;
 mod interrupt;
 pub mod legacy;
+mod limits;
 pub mod pci;
 mod record;
 mod registers;
@@ -18,5 +19,6 @@ pub mod virtio;
 
 pub use bus::{Bus, BusError, Range};
 pub use interrupt::Interrupt;
+pub use limits::{RateLimit, RateLimits};
 pub use record::{Record, RecordError, RecordName, Records, State};
 pub use registers::{Effect, Registers, read_nothing};

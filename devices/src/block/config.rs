@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use super::backend::{Engine, ThreadStart};
 use super::file::{DiskError, LockError};
-use super::limits::RateLimits;
 use super::request::{ID_LENGTH, MAX_SEGMENTS};
+use crate::RateLimits;
 use crate::virtio::MAX_QUEUES;
 
 /// What a disk is made with. What the guest sees of it is part of the blueprint: it stays the same for the machine's

@@ -17,7 +17,6 @@ use vm_memory::{GuestMemory, Permissions};
 use super::backend::{Backend, Engine, Pool, RingBackend};
 use super::config::{BlockConfig, BlockError};
 use super::file::{DiskError, DiskFile, LockError, lock, unlock};
-use super::limits::Limiter;
 use super::metrics::{BlockCounters, Metrics};
 use super::request::{
     MAX_DISCARD_RANGES, MAX_DISCARD_SECTORS, MAX_SEGMENTS, MAX_ZERO_RANGES, MAX_ZERO_SECTORS,
@@ -25,6 +24,7 @@ use super::request::{
 };
 use super::state::{BlockState, HeldRequest, id_of};
 use super::worker::{BlockTask, Cache, FailureReport, Lane, Shared, Terms};
+use crate::limits::Limiter;
 use crate::virtio::{ActivateError, Activation, Device, VirtQueue, read_config};
 use crate::{RecordError, RecordName, Records, State};
 

@@ -20,7 +20,7 @@ use super::request::{IOERR, OK, UNSUPPORTED};
 use super::*;
 use crate::testing::{FakeDriver, FakeRing, was_raised, wiring};
 use crate::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
-use crate::{Interrupt, RecordError, Records};
+use crate::{Interrupt, RateLimit, RateLimits, RecordError, Records};
 
 const READ: u32 = 0;
 const WRITE: u32 = 1;

@@ -13,9 +13,9 @@ use vm_memory::{Bytes, GuestAddress};
 
 use super::backend::{Alignment, Backend, Completion, GuestBuffers, Transfer, sys};
 use super::config::ErrorPolicy;
-use super::limits::Limiter;
 use super::metrics::{Metrics, count};
 use super::request::{Action, ID_LENGTH, IOERR, OK, Reject, Request, Rules, Segment, parse};
+use crate::limits::Limiter;
 use crate::pci::lock;
 use crate::virtio::{DrainError, GuestRam, QueueTask, VirtQueue, Wakeup};
 

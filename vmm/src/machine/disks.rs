@@ -8,8 +8,8 @@ use std::sync::mpsc::Sender;
 
 use corten_devices::block::{
     Block, BlockConfig, BlockError, DiskError, DiskFailure, DiskFile, Engine, ErrorPolicy,
-    RateLimit, RateLimits,
 };
+use corten_devices::{RateLimit, RateLimits};
 use corten_link::{DiskCounters, DiskEngine, DiskHost, DiskRate, OnDiskError, Role, RoleError};
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! Rate limits: buckets that fill by themselves and that requests empty.
+//! Rate limits of devices: buckets that fill by themselves and that requests and packets empty.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ pub struct RateLimit {
     pub burst: NonZeroU64,
 }
 
-/// Limits of one disk, over all of its queues.
+/// Limits of one disk, or of one direction of a network interface, over all of its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Bytes read and written.
+    /// Bytes moved.
     pub bytes: Option<RateLimit>,
-    /// Requests of any kind.
+    /// Requests of any kind, or packets.
     pub operations: Option<RateLimit>,
 }
 
@@ -59,39 +59,48 @@ impl Bucket {
     }
 }
 
-/// The buckets of one disk.
+/// The buckets of one set of limits.
 #[derive(Debug)]
-pub(super) struct Limiter {
+pub(crate) struct Limiter {
     bytes: Option<Bucket>,
     operations: Option<Bucket>,
 }
 
 impl Limiter {
     /// Full ones; none if there is no limit.
-    pub(super) fn new(limits: RateLimits, now: Instant) -> Option<Self> {
+    pub(crate) fn new(limits: RateLimits, now: Instant) -> Option<Self> {
         let bucket = |limit: Option<RateLimit>| limit.map(|limit| Bucket::new(limit, now));
         let (bytes, operations) = (bucket(limits.bytes), bucket(limits.operations));
         (bytes.is_some() || operations.is_some()).then_some(Self { bytes, operations })
     }
 
     /// Takes one request with that many bytes, or says how long to wait.
-    pub(super) fn take(&mut self, bytes: u64, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn take(&mut self, bytes: u64, now: Instant) -> Result<(), Duration> {
+        self.allows(bytes, now)?;
+        self.spend(bytes);
+        Ok(())
+    }
+
+    /// Whether one request with that many bytes may be taken, or how long to wait. Who cannot know how many there will
+    /// be asks for one and [`Self::spend`]s what it was: the rate holds, as those behind it wait for it.
+    pub(crate) fn allows(&mut self, bytes: u64, now: Instant) -> Result<(), Duration> {
         let wait = |bucket: &mut Option<Bucket>, amount| {
             bucket.as_mut().map_or(Duration::ZERO, |bucket| bucket.wait(amount, now))
         };
         // Requests without data do not wait for those with.
         let for_bytes = if bytes > 0 { wait(&mut self.bytes, bytes) } else { Duration::ZERO };
         let longest = for_bytes.max(wait(&mut self.operations, 1));
-        if longest > Duration::ZERO {
-            return Err(longest);
-        }
+        if longest > Duration::ZERO { Err(longest) } else { Ok(()) }
+    }
+
+    /// Takes one request with that many bytes that has passed already.
+    pub(crate) fn spend(&mut self, bytes: u64) {
         if let Some(bucket) = &mut self.bytes {
             bucket.take(bytes);
         }
         if let Some(bucket) = &mut self.operations {
             bucket.take(1);
         }
-        Ok(())
     }
 }
 
@@ -128,6 +137,17 @@ mod tests {
         assert_eq!(limiter.take(0, start), Ok(()), "a flush");
         assert!(limiter.take(100, start + Duration::from_millis(4099)).is_err());
         assert_eq!(limiter.take(100, start + Duration::from_millis(4101)), Ok(()));
+    }
+
+    #[test]
+    fn what_has_passed_already_is_paid_for_by_those_behind_it() {
+        let start = Instant::now();
+        let limits = RateLimits { bytes: limit(1000, 1000), operations: None };
+        let mut limiter = Limiter::new(limits, start).unwrap();
+        assert_eq!(limiter.allows(1, start), Ok(()));
+        limiter.spend(3000);
+        assert!(limiter.allows(1, start + Duration::from_millis(2000)).is_err());
+        assert_eq!(limiter.allows(1, start + Duration::from_millis(2001)), Ok(()));
     }
 
     #[test]
