@@ -1,7 +1,7 @@
 //! A queue as a device type sees it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
@@ -10,6 +10,11 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::GuestRam;
 use super::signals::Signals;
+
+/// Bytes of flags and index before a used ring's elements.
+const USED_HEADER: u64 = 4;
+/// Bytes of one element.
+const USED_ELEMENT: u64 = 8;
 
 /// What the driver made available: descriptors, to be looked at with care.
 ///
@@ -27,6 +32,8 @@ pub struct VirtQueue {
     ram: GuestRam,
     signals: Arc<Signals>,
     doorbell: Arc<EventFd>,
+    /// Chains given back since the driver was last told, or not, of any.
+    pushed: u16,
 }
 
 impl VirtQueue {
@@ -38,7 +45,7 @@ impl VirtQueue {
         signals: Arc<Signals>,
         doorbell: Arc<EventFd>,
     ) -> Self {
-        Self { index, ring, ram, signals, doorbell }
+        Self { index, ring, ram, signals, doorbell, pushed: 0 }
     }
 
     /// Its number.
@@ -109,10 +116,34 @@ impl VirtQueue {
 
     /// Gives a chain back by its head, `written` bytes of it written.
     pub fn push(&mut self, head: u16, written: u32) {
-        if self.in_flight() == 0 {
+        self.push_all(&[(head, written)]);
+    }
+
+    /// Gives chains back that belong together, by head and bytes written: the driver sees all of them or none.
+    pub fn push_all(&mut self, chains: &[(u16, u32)]) {
+        let Some((last, before)) = chains.split_last() else {
+            return;
+        };
+        let (Ok(count), Ok(skipped)) = (u16::try_from(chains.len()), u16::try_from(before.len()))
+        else {
+            return;
+        };
+        if count > self.in_flight() {
             return;
         }
-        if let Err(error) = self.ring.add_used(&*self.ram, head, written) {
+        let first = self.ring.next_used();
+        for (at, (head, written)) in (0..skipped).zip(before) {
+            let place = u64::from(first.wrapping_add(at) % self.ring.size());
+            let element = [u32::from(*head).to_le(), written.to_le()];
+            let address = self.ring.used_ring().saturating_add(USED_HEADER + USED_ELEMENT * place);
+            if let Err(error) = self.ram.write_obj(element, GuestAddress(address)) {
+                return self.failed(&Error::GuestMemory(error));
+            }
+        }
+        // Only the last one moves the index that the driver looks at.
+        self.ring.set_next_used(first.wrapping_add(skipped));
+        self.pushed = self.pushed.wrapping_add(count);
+        if let Err(error) = self.ring.add_used(&*self.ram, last.0, last.1) {
             self.failed(&error);
         }
     }
@@ -126,17 +157,23 @@ impl VirtQueue {
         }
     }
 
+    /// Not asked of the ring, which knows nothing of NO_INTERRUPT, nor of chains that were pushed together.
     fn wants_signal(&mut self) -> Result<bool, Error> {
-        // Its caller is the only one who knows which chains were pushed since: ask it in either case.
-        let wanted = self.ring.needs_notification(&*self.ram)?;
-        if self.ring.event_idx_enabled() {
-            return Ok(wanted);
+        let pushed = std::mem::take(&mut self.pushed);
+        // What was pushed is seen before the driver's wish is read: it writes the one and reads the other.
+        fence(Ordering::SeqCst);
+        let load = |address: u64| {
+            let value = self.ram.load::<u16>(GuestAddress(address), Ordering::Relaxed);
+            value.map(u16::from_le).map_err(Error::GuestMemory)
+        };
+        let available = self.ring.avail_ring();
+        if !self.ring.event_idx_enabled() {
+            return Ok(u32::from(load(available)?) & VRING_AVAIL_F_NO_INTERRUPT == 0);
         }
-        let flags: u16 = self
-            .ram
-            .load(GuestAddress(self.ring.avail_ring()), Ordering::Relaxed)
-            .map_err(Error::GuestMemory)?;
-        Ok(u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT == 0)
+        // Behind flags, index and entries.
+        let wanted = load(available.saturating_add(4 + 2 * u64::from(self.ring.size())))?;
+        let since = self.ring.next_used().wrapping_sub(wanted).wrapping_sub(1);
+        Ok(since < pushed)
     }
 
     /// Asks the driver not to ring while the device looks at the queue anyway.
@@ -281,6 +318,30 @@ mod tests {
         bench.ring.set_no_interrupt(false);
         bench.queue.signal();
         assert!(bench.raised());
+    }
+
+    #[test]
+    fn chains_that_belong_together_come_back_around_the_end_of_the_ring() {
+        let mut bench = Bench::new(true);
+        for head in [0, 1, 2, 3, 2, 1] {
+            bench.ring.offer(head);
+            if bench.queue.in_flight() == 3 {
+                bench.queue.push_all(&[(0, 10), (1, 11), (2, 12)]);
+            }
+            bench.queue.pop().unwrap();
+        }
+        bench.ring.set_used_event(4);
+        bench.queue.signal();
+        assert!(!bench.raised());
+        assert_eq!(bench.ring.take_used(), [(0, 10), (1, 11), (2, 12)]);
+        bench.queue.push_all(&[(3, 13), (2, 14), (1, 15)]);
+        assert_eq!(bench.ring.take_used(), [(3, 13), (2, 14), (1, 15)]);
+        bench.queue.signal();
+        assert!(bench.raised(), "the chain wanted is neither the first nor the last");
+        assert_eq!(bench.queue.in_flight(), 0);
+        bench.queue.push_all(&[]);
+        bench.queue.push_all(&[(0, 0), (1, 0)]);
+        assert_eq!(bench.ring.take_used(), []);
     }
 
     #[test]
