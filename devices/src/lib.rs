@@ -10,6 +10,7 @@ mod bus;
 mod interrupt;
 pub mod legacy;
 mod limits;
+pub mod net;
 pub mod pci;
 mod record;
 mod registers;
