@@ -41,6 +41,8 @@ mod config;
 mod control;
 mod device;
 mod filter;
+#[cfg(feature = "fuzz")]
+mod fuzzing;
 mod mac;
 mod metrics;
 mod offload;
@@ -54,6 +56,8 @@ pub use self::config::{NetConfig, NetError};
 pub use self::control::ControlTask;
 pub use self::device::Net;
 pub use self::filter::{MacTable, ReceiveFilter};
+#[cfg(feature = "fuzz")]
+pub use self::fuzzing::look_at_chain;
 pub use self::mac::{MacAddress, MacAddressError};
 pub use self::metrics::NetCounters;
 pub use self::state::NetState;

@@ -266,7 +266,8 @@ impl Receiver {
 
     fn fill(&mut self, wanted: usize) -> Supply {
         while self.room < wanted {
-            // With every descriptor in hand there is none left for the driver to add.
+            // With every descriptor in hand there is none left for the driver to add. Those of an indirect table count as
+            // well, though they take only one: such a driver loses a packet where it could have added room for it.
             if !self.buffers.has_room() || self.segments >= usize::from(self.queue.size()) {
                 return Supply::Never;
             }
