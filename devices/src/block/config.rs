@@ -90,6 +90,9 @@ pub enum BlockError {
     /// No disk.
     #[error("the descriptor cannot be used")]
     Disk(#[source] DiskError),
+    /// Images are only read.
+    #[error("a disk of images needs an overlay to be written to")]
+    NoOverlay,
     /// Somebody else's.
     #[error("the disk cannot be written to")]
     Lock(#[source] LockError),

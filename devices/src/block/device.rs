@@ -1,7 +1,6 @@
 //! The disk as its driver and the machine's owner see it.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -16,7 +15,9 @@ use vm_memory::{GuestMemory, Permissions};
 
 use super::backend::{Backend, Engine, Pool, RingBackend};
 use super::config::{BlockConfig, BlockError};
-use super::file::{DiskError, DiskFile, LockError, lock, unlock};
+use super::disk::Disk;
+use super::file::{DiskError, LockError, lock, unlock};
+use super::images::OverlayState;
 use super::metrics::{BlockCounters, Metrics};
 use super::request::{
     MAX_DISCARD_RANGES, MAX_DISCARD_SECTORS, MAX_SEGMENTS, MAX_ZERO_RANGES, MAX_ZERO_SECTORS,
@@ -37,7 +38,7 @@ const WRITEBACK: usize = 32;
 
 /// A disk.
 pub struct Block {
-    disk: DiskFile,
+    disk: Disk,
     shared: Arc<Shared>,
     queue_sizes: Vec<u16>,
     engine: Engine,
@@ -46,17 +47,18 @@ pub struct Block {
 }
 
 impl Block {
-    /// The disk that `disk` is open on. Makes all rings, threads and descriptors that it will ever need. `report` hears
+    /// The disk that `disk` is. Makes all rings, threads and descriptors that it will ever need. `report` hears
     /// of requests that are held.
     pub fn new(
-        disk: DiskFile,
+        disk: impl Into<Disk>,
         config: BlockConfig,
         report: FailureReport,
     ) -> Result<Self, BlockError> {
+        let disk = disk.into();
         if !config.read_only {
-            disk.check_writable().map_err(BlockError::Disk)?;
+            disk.check_writable()?;
             if config.lock {
-                lock(disk.as_fd()).map_err(BlockError::Lock)?;
+                disk.written_fd().map_or(Ok(()), lock).map_err(BlockError::Lock)?;
             }
         }
         config.check()?;
@@ -66,11 +68,12 @@ impl Block {
 
     /// One whose transfers these backends do, one for each queue.
     pub(super) fn with(
-        disk: DiskFile,
+        disk: impl Into<Disk>,
         config: BlockConfig,
         report: FailureReport,
         (engine, backends): (Engine, Vec<Box<dyn Backend>>),
     ) -> Result<Self, BlockError> {
+        let disk = disk.into();
         let needed = disk.block_size();
         let block_size = config.block_size.unwrap_or(needed);
         if !block_size.is_power_of_two() || block_size < needed || block_size > 64 * 1024 {
@@ -96,8 +99,8 @@ impl Block {
         Ok(Self { disk, shared: Arc::new(shared), queue_sizes, engine, lanes })
     }
 
-    /// The file it is on.
-    pub fn disk(&self) -> &DiskFile {
+    /// What it is on.
+    pub fn disk(&self) -> &Disk {
         &self.disk
     }
 
@@ -113,12 +116,13 @@ impl Block {
 
     /// Takes a writable disk for this machine, where [`BlockConfig::lock`] left that for later.
     pub fn lock(&self) -> Result<(), LockError> {
-        if self.shared.read_only { Ok(()) } else { lock(self.disk.as_fd()) }
+        let fd = self.disk.written_fd().filter(|_| !self.shared.read_only);
+        fd.map_or(Ok(()), lock)
     }
 
     /// Lets go of the disk, for another machine to take it. This one must not run any more.
     pub fn unlock(&self) -> Result<(), LockError> {
-        unlock(self.disk.as_fd())
+        self.disk.written_fd().map_or(Ok(()), unlock)
     }
 
     /// Looks again how large the disk is; the number of bytes. To be called by
@@ -180,6 +184,14 @@ impl Block {
         }
     }
 
+    /// What is saved of the overlay, where there is one.
+    fn overlay_state(&self) -> Option<OverlayState> {
+        match &self.disk {
+            Disk::File(_) => None,
+            Disk::Images(images) => images.save(),
+        }
+    }
+
     fn terms(features: u64) -> Terms {
         let has = |feature: u32| features & 1 << feature != 0;
         // 5.2.6.2: without either feature the driver knows of no cache.
@@ -228,19 +240,24 @@ impl Block {
     }
 }
 
-fn capacity_of(disk: &DiskFile, block_size: u32) -> u64 {
+fn impossible<S: State>(instance: &str, reason: String) -> RecordError {
+    let name = RecordName { kind: S::KIND.into(), instance: instance.into() };
+    RecordError::Impossible { name, reason }
+}
+
+fn capacity_of(disk: &Disk, block_size: u32) -> u64 {
     let size = disk.size();
     (size - size % u64::from(block_size)) / SECTOR
 }
 
-/// Rings may be denied by a filter of the container's, or by the host: then threads.
+/// Rings may be denied by a filter of the container's, or by the host: then threads. Images have threads only.
 pub(super) fn backends(
-    disk: &DiskFile,
+    disk: &Disk,
     config: &BlockConfig,
 ) -> io::Result<(Engine, Vec<Box<dyn Backend>>)> {
     if config.engine != Engine::Pool {
         let ring = |_| {
-            let ring = RingBackend::new(disk.file(), config.queue_size)?;
+            let ring = RingBackend::new(disk.ring_file()?, config.queue_size)?;
             Ok(Box::new(ring) as Box<dyn Backend>)
         };
         let rings: io::Result<Vec<_>> = (0..config.queues).map(ring).collect();
@@ -250,7 +267,7 @@ pub(super) fn backends(
             Err(_) => {}
         }
     }
-    let pools = Pool::for_queues(disk.file(), config.queues, config.thread_start.as_ref())?;
+    let pools = Pool::for_queues(&disk.medium(), config.queues, config.thread_start.as_ref())?;
     let boxed = |pool| Box::new(pool) as Box<dyn Backend>;
     Ok((Engine::Pool, pools.into_iter().map(boxed).collect()))
 }
@@ -326,15 +343,25 @@ impl Device for Block {
     }
 
     fn save(&self, instance: &str, records: &mut Records) -> Result<(), RecordError> {
-        records.put(instance, &self.state())
+        records.put(instance, &self.state())?;
+        match self.overlay_state() {
+            Some(state) => records.put(instance, &state),
+            None => Ok(()),
+        }
     }
 
     fn load(&mut self, instance: &str, records: &mut Records) -> Result<(), RecordError> {
         let saved: BlockState = records.take(instance)?;
-        self.state().check(&saved, &self.queue_sizes).map_err(|reason| {
-            let name = RecordName { kind: BlockState::KIND.into(), instance: instance.into() };
-            RecordError::Impossible { name, reason }
-        })?;
+        self.state()
+            .check(&saved, &self.queue_sizes)
+            .map_err(|reason| impossible::<BlockState>(instance, reason))?;
+        if let Disk::Images(images) = &self.disk
+            && images.is_writable()
+        {
+            let overlay: OverlayState = records.take(instance)?;
+            let loaded = images.load(&overlay);
+            loaded.map_err(|reason| impossible::<OverlayState>(instance, reason))?;
+        }
         self.shared.writeback.store(saved.writeback, Ordering::Release);
         for (queue, lane) in (0_u16..).zip(&mut self.lanes) {
             let of_queue = saved.held.iter().filter(|held| held.queue == queue);

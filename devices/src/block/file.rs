@@ -38,6 +38,9 @@ pub enum DiskError {
     /// Every write would go to its end.
     #[error("the descriptor is open for appending")]
     Appends,
+    /// Images and overlays are read at any offset.
+    #[error("the descriptor is open with O_DIRECT, and images go through the page cache")]
+    Direct,
     /// Cannot be asked.
     #[error("cannot {ask}")]
     Ask {
@@ -203,11 +206,11 @@ fn whole(kind: c_int) -> flock {
     flock { l_type: short(kind), l_whence: short(SEEK_SET), l_start: 0, l_len: 0, l_pid: 0 }
 }
 
-fn asking(ask: &'static str) -> impl FnOnce(io::Error) -> DiskError {
+pub(super) fn asking(ask: &'static str) -> impl FnOnce(io::Error) -> DiskError {
     move |source| DiskError::Ask { ask, source }
 }
 
-fn flags_of(file: &File) -> Result<OFlag, DiskError> {
+pub(super) fn flags_of(file: &File) -> Result<OFlag, DiskError> {
     let flags = fcntl(file, FcntlArg::F_GETFL);
     Ok(OFlag::from_bits_retain(flags.map_err(io::Error::from).map_err(asking("read its flags"))?))
 }

@@ -1,4 +1,5 @@
-//! Virtio block device (virtio 1.2, section 5.2) on a raw file or block device that was opened for it.
+//! Virtio block device (virtio 1.2, section 5.2) on a raw file or block device that was opened for it, or on images with
+//! an overlay ([`images`]).
 //!
 //! ```text
 //!   chain ─▶ request ─▶ transfer ─▶ backend: ring ─┐ system calls on one descriptor
@@ -22,15 +23,19 @@
 //!
 //! **System calls.** When made, before lock-in: fcntl, lseek, statx, ioctl(BLKSSZGET), eventfd2, timerfd_create, and
 //! io_uring_setup, io_uring_register and mmap, or clone3. At work: read, write, timerfd_settime, poll, and io_uring_enter,
-//! or futex and (on the disk's threads only) preadv, pwritev, fdatasync, fallocate. The owner: lseek to resize, fcntl to lock.
+//! or futex and (on the disk's threads only) preadv, pwritev, fdatasync, fallocate, and pread64, pwrite64 for images. The
+//! owner: lseek to resize, fcntl to lock.
 //!
 //! **Pause** waits for transfers at the backend, with a deadline. **Saved** are what the guest was promised (checked
-//! when loading), the cache mode and the requests held. Not saved: the content, the levels of rate limits, counters.
+//! when loading), the cache mode and the requests held; in a record of its own, which parts of the disk are in the overlay.
+//! Not saved: the content, the levels of rate limits, counters.
 
 mod backend;
 mod config;
 mod device;
+mod disk;
 mod file;
+mod images;
 mod metrics;
 mod request;
 mod state;
@@ -39,7 +44,14 @@ mod worker;
 pub use self::backend::{Engine, ThreadStart};
 pub use self::config::{BlockConfig, BlockError, ErrorPolicy};
 pub use self::device::Block;
+pub use self::disk::Disk;
 pub use self::file::{DiskError, DiskFile, DiskIdentity, LockError, lock, unlock};
+#[cfg(feature = "fuzz")]
+pub use self::images::read_any_images;
+pub use self::images::{
+    Allocation, ImageDisk, ImageError, ImageFile, ImageFormat, MAX_IMAGES, MAX_SIZE, OverlayState,
+    Qcow2Error,
+};
 pub use self::metrics::BlockCounters;
 pub use self::request::{Action, Request, SectorRange, Segment};
 pub use self::state::{BlockState, HeldRequest};

@@ -2,6 +2,7 @@
 
 mod failures;
 mod hostile;
+mod images;
 mod saved;
 
 use std::fs::File;
@@ -79,7 +80,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(disk: DiskFile, config: BlockConfig) -> Self {
+    fn new(disk: impl Into<Disk>, config: BlockConfig) -> Self {
         let failures = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&failures);
         let report = Arc::new(move |failure| seen.lock().unwrap().push(failure));
@@ -99,7 +100,7 @@ impl Bench {
     }
 
     /// Up to a device at work, with all features.
-    fn running(disk: DiskFile, config: BlockConfig) -> Self {
+    fn running(disk: impl Into<Disk>, config: BlockConfig) -> Self {
         let mut bench = Self::new(disk, config);
         let features = bench.driver.offered();
         bench.start(features);

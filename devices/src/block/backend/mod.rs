@@ -9,8 +9,10 @@ mod ring;
 pub(super) mod sys;
 mod transfer;
 
+use std::fs::File;
 use std::io;
 
+use libc::c_int;
 use vmm_sys_util::eventfd::EventFd;
 
 pub(super) use self::buffers::{Alignment, GuestBuffers};
@@ -35,6 +37,18 @@ pub(super) trait Backend: Send + 'static {
 
     /// Transfers that were submitted and not among the completions yet.
     fn in_flight(&self) -> usize;
+}
+
+/// What the threads of a pool do steps on: a file, or something that is like one.
+pub(super) trait Medium: Send + Sync {
+    /// Does one step, or the first part of it: a number of bytes, or an error number.
+    fn call(&self, step: &Step<'_>) -> Result<usize, c_int>;
+}
+
+impl Medium for File {
+    fn call(&self, step: &Step<'_>) -> Result<usize, c_int> {
+        sys::call(self, step)
+    }
 }
 
 /// A transfer that is done.

@@ -1,15 +1,13 @@
 //! Threads that do what a ring would, where there can be none.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::sys::call;
-use super::{Backend, Completion, Transfer};
+use super::{Backend, Completion, Medium, Transfer};
 use crate::pci::lock;
 
 /// How many transfers of a disk are done at the same time.
@@ -62,19 +60,19 @@ pub(in crate::block) struct Pool {
 impl Pool {
     /// One for each queue of a disk, with threads that serve them all.
     pub(in crate::block) fn for_queues(
-        file: &Arc<File>,
+        medium: &Arc<dyn Medium>,
         queues: u16,
         start: Option<&ThreadStart>,
     ) -> io::Result<Vec<Self>> {
         let work = Arc::new(Work { jobs: Mutex::default(), more: Condvar::new() });
         let end = Arc::new(End(Arc::clone(&work)));
         for number in 0..THREADS {
-            let (work, file, start) = (Arc::clone(&work), Arc::clone(file), start.cloned());
+            let (work, medium, start) = (Arc::clone(&work), Arc::clone(medium), start.cloned());
             thread::Builder::new().name(format!("disk-{number}")).spawn(move || {
                 if let Some(start) = start {
                     start();
                 }
-                serve(&work, &file);
+                serve(&work, &*medium);
             })?;
         }
         let queue = |_| {
@@ -116,7 +114,7 @@ impl Backend for Pool {
     }
 }
 
-fn serve(work: &Work, file: &File) {
+fn serve(work: &Work, medium: &dyn Medium) {
     loop {
         let mut jobs = lock(&work.jobs);
         let mut job = loop {
@@ -129,7 +127,7 @@ fn serve(work: &Work, file: &File) {
             jobs = work.more.wait(jobs).unwrap_or_else(std::sync::PoisonError::into_inner);
         };
         drop(jobs);
-        let result = run(file, &mut job.transfer);
+        let result = run(medium, &mut job.transfer);
         let completion = Completion { token: job.transfer.token(), result };
         lock(&job.done.completions).push(completion);
         // The only failure is a count of 2^64 - 1, at which it is readable.
@@ -138,9 +136,9 @@ fn serve(work: &Work, file: &File) {
 }
 
 /// Does a transfer from its first step to its last.
-fn run(file: &File, transfer: &mut Transfer) -> io::Result<()> {
+fn run(medium: &dyn Medium, transfer: &mut Transfer) -> io::Result<()> {
     while let Some(step) = transfer.step() {
-        let answer = call(file, &step);
+        let answer = medium.call(&step);
         if let Some(result) = transfer.advance(answer) {
             return result;
         }

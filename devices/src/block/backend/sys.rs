@@ -16,7 +16,7 @@ use super::Step;
 const BLKSSZGET: libc::Ioctl = 0x1268;
 
 /// Does one step of a transfer: a number of bytes, or an error number.
-pub(super) fn call(file: &File, step: &Step<'_>) -> Result<usize, c_int> {
+pub(in crate::block) fn call(file: &File, step: &Step<'_>) -> Result<usize, c_int> {
     let fd = file.as_raw_fd();
     let answer = match *step {
         Step::Read { vectors, offset } => {

@@ -50,6 +50,7 @@ fn request_that_is_held_is_done_at_resume() {
         let failures = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&failures);
         let report = Arc::new(move |failure: DiskFailure| seen.lock().unwrap().push(failure));
+        let reader = Disk::from(reader);
         let backends = crate::block::device::backends(&reader, &config).unwrap();
         let block = Block::with(reader, config, report, backends).unwrap();
         let mut bench = Bench::around(block, failures);
