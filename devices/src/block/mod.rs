@@ -1,5 +1,5 @@
 //! Virtio block device (virtio 1.2, section 5.2) on a raw file or block device that was opened for it, or on images with
-//! an overlay ([`images`]).
+//! an overlay (`images`).
 //!
 //! ```text
 //!   chain ─▶ request ─▶ transfer ─▶ backend: ring ─┐ system calls on one descriptor

@@ -9,7 +9,7 @@
 //! **Images** are descriptors with a format, in order, each the backing file of the one before it. No file is looked for
 //! by a name that is in an image, and no format is guessed. An image that names a backing file must have one behind it
 //! in the list, and one that names none must be the last. A backing file that is shorter than what is on top of it reads
-//! as zeroes behind its end. [`qcow2`] says how images of that format are read and what their makers cannot do.
+//! as zeroes behind its end. `qcow2` says how images of that format are read and what their makers cannot do.
 //!
 //! **Overlay.** A bit for each 64 KiB says whether they are in the overlay or in the images. A write to what is in the
 //! images copies the rest of its 64 KiB up first; discarded and zeroed ranges are holes in the overlay with their bits
