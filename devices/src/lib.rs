@@ -17,6 +17,7 @@ mod registers;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod virtio;
+pub mod vsock;
 
 pub use bus::{Bus, BusError, Range};
 pub use interrupt::Interrupt;
