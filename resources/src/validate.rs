@@ -5,6 +5,9 @@ use crate::types::VirtualMachineInstanceSpec;
 use serde_json::Value;
 use std::fmt;
 
+/// Seconds in a year. From some value on the API server's clock runs over, and a guest would be killed at once.
+const MOST_GRACE: i64 = 365 * 24 * 60 * 60;
+
 /// Something about a field of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -71,8 +74,9 @@ pub fn validate(spec: &VirtualMachineInstanceSpec) -> Vec<Finding> {
     findings.extend(spec.guest_memory().err());
     findings.extend(spec.kernel().err());
     findings.extend(resources(spec));
-    if let Some(seconds) = spec.termination_grace_period_seconds.filter(|seconds| *seconds < 0) {
-        let message = format!("{seconds} seconds are less than none");
+    let grace = spec.termination_grace_period_seconds;
+    if let Some(seconds) = grace.filter(|seconds| !(0..=MOST_GRACE).contains(seconds)) {
+        let message = format!("{seconds} seconds are not between 0 and {MOST_GRACE}");
         findings.push(Finding::invalid("spec.terminationGracePeriodSeconds", message));
     }
     findings
@@ -110,7 +114,10 @@ fn walk(path: &str, value: &Value, findings: &mut Vec<Finding>) {
                 }
             }
         }
-        (None, _) => findings.push(Finding::not_served(path, "not served yet: leave it out")),
+        (None, _) => findings.push(Finding::not_served(
+            path,
+            "not served, or not a field at all: check its spelling, or leave it out",
+        )),
     }
 }
 

@@ -121,7 +121,10 @@ async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action
         // What the other one wrote arrives by the watch. Should it have been seen already, the pause is what helps.
         Err(error) if error.is_conflict() => return Ok(Action::requeue(Duration::from_secs(1))),
         // It is gone: there is nothing left to do for it.
-        Err(error) if error.is_gone() => return Ok(Action::await_change()),
+        Err(error) if error.is_gone() => {
+            context.failures.forget(&object);
+            return Ok(Action::await_change());
+        }
         Err(error) => return Err(error.into()),
     }
     context.failures.forget(&object);

@@ -11,7 +11,7 @@ use corten_resources::types::{ConditionStatus, Phase};
 use corten_resources::validate::{Finding, validate};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,6 +101,10 @@ fn start(vmi: &mut VirtualMachineInstance, config: &Config, now: Timestamp, plan
             // What stands in Synchronized goes away when the Pod is there: until then it may be why there is none.
             let message = format!("Created virtual machine pod {}", pod.name_any());
             plan.notices.push(Notice::normal("SuccessfulCreate", message));
+            if vmi.spec.domain.devices.autoattach_pod_interface != Some(false) {
+                let message = "the guest has no network: Pod networks are not served yet";
+                plan.notices.push(Notice::normal("NoNetwork", message));
+            }
             plan.create = Some(Box::new(pod));
         }
         Err((reason, message)) => {
@@ -240,10 +244,18 @@ fn is_going(pod: &Pod) -> bool {
 }
 
 /// The Pod is controlled by this very object, not by an earlier one of the same name.
+///
+/// Kind and group count: a policy lets nobody but the operator name a VirtualMachineInstance as a Pod's controller, but
+/// anybody may name something else, with any uid.
 fn is_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
-    let uid = vmi.uid();
     let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
-    owner.is_some_and(|owner| uid.is_some_and(|uid| uid == owner.uid))
+    owner.is_some_and(|owner| {
+        let group = owner.api_version.split_once('/').map(|(group, _)| group);
+        owner.kind == VirtualMachineInstance::kind(&())
+            && group == Some(&*VirtualMachineInstance::group(&()))
+            && owner.name == vmi.name_any()
+            && vmi.uid().is_some_and(|uid| uid == owner.uid)
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The root disk of every node: Debian with what tests use, and the modules of both kernels. Read-only in the node.
 packages=(bash iproute2 iputils-ping kmod procps socat strace nftables ethtool tcpdump fio iperf3 linux-perf
-	qemu-system-x86 qemu-utils e2fsprogs dosfstools fdisk pciutils acpica-tools xz-utils zstd busybox-static nfs-common)
+	qemu-system-x86 qemu-utils e2fsprogs dosfstools fdisk netbase pciutils acpica-tools xz-utils zstd busybox-static nfs-common)
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 
 # The machine's own sources of Debian, whatever mirror that is.

@@ -53,7 +53,8 @@ fn launcher_pods() -> Vec<Value> {
 }
 
 /// Only Corten writes what it reports on a VirtualMachineInstance, and a node agent only on those of its own node, and
-/// nothing that decides which Pod may run which VM.
+/// nothing that decides which Pod may run which VM. Nobody changes a spec: its Pod was made for it, with what the
+/// namespace's quota and the scheduler granted.
 ///
 /// The object has no status subresource, as in KubeVirt, so a role that allows to patch it allows to patch all of it.
 fn reported_state() -> Vec<Value> {
@@ -65,11 +66,17 @@ fn reported_state() -> Vec<Value> {
     let absent = format!(
         "object.?status.orValue({{}}).size() == 0 && !object.{label}.hasValue() && !object.{attempt}.hasValue()"
     );
+    // All of it but status, and of that nothing that decides who runs where, or that it is over.
+    let untouched = ["labels", "annotations", "finalizers", "ownerReferences"]
+        .map(|field| same(&format!("metadata.?{field}")))
+        .into_iter()
+        .chain(["?status.?activePods", "?status.?nodeName"].map(same))
+        .collect::<Vec<_>>()
+        .join(" && ");
     let agents_part = format!(
-        "oldObject != null && oldObject.{label}.orValue('') == variables.node && {} && {} && {} && {placement}",
-        same("spec"),
-        same("?status.?activePods"),
-        same("?status.?nodeName"),
+        "oldObject != null && oldObject.{label}.orValue('') == variables.node && {untouched} && \
+         ({} || object.?status.?phase.orValue('') == 'Running')",
+        same("?status.?phase"),
     );
     policy(
         "corten-reported-state",
@@ -84,6 +91,11 @@ fn reported_state() -> Vec<Value> {
                 { "name": "node", "expression": TOKENS_NODE },
             ],
             "validations": [
+                {
+                    "expression": format!("oldObject == null || {}", same("spec")),
+                    "message": "the spec cannot be changed: delete the VirtualMachineInstance and make it anew",
+                    "reason": "Invalid",
+                },
                 {
                     "expression": format!("variables.agent || oldObject != null || ({absent})"),
                     "message": format!(

@@ -1,6 +1,7 @@
 //! VirtualMachineInstances on a cluster that has Corten.
 
 use anyhow::{Context, Result, ensure};
+use corten_resources::names::launcher_pod_name;
 use serde_json::{Value, json};
 
 use crate::guest::{Guest, text, vmi};
@@ -115,6 +116,18 @@ fn pod_that_looks_like_a_launcher_gets_nothing() -> Result<()> {
         let mut owned = copy.clone();
         owned["metadata"]["ownerReferences"] = launcher["metadata"]["ownerReferences"].clone();
         refused(bench.create(owned), "only Corten's operator makes Pods")?;
+        // Of another kind, under the launcher's own name: it is let in, and the operator does not take it for its own.
+        let mut foreign = copy.clone();
+        let free = Guest::new(bench, "unserved");
+        let mut unserved = vmi("unserved", "");
+        unserved["spec"]["domain"]["cpu"] = json!({ "core": 1 });
+        bench.create(unserved)?;
+        let uid = text(&free.object()?["metadata"]["uid"]).to_owned();
+        foreign["metadata"]["name"] = json!(launcher_pod_name("unserved", &uid, 0));
+        foreign["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "example.com/v1", "kind": "Foo", "name": "unserved", "uid": uid, "controller": true,
+        }]);
+        bench.create(foreign)?;
         bench.create(copy)?;
         bench.ready("impostor")?;
         let impostor: Value =
@@ -147,6 +160,23 @@ fn pod_that_looks_like_a_launcher_gets_nothing() -> Result<()> {
         let mut made_up = vmi("made-up", "");
         made_up["status"] = json!({ "activePods": { uid: impostor["spec"]["nodeName"] } });
         refused(bench.create(made_up), "leave out status")?;
+
+        let said = eventually("the operator says nothing of the foreign Pod", || {
+            let object = free.object()?;
+            let said = text(&condition(&object, "Synchronized")["message"]).to_owned();
+            ensure!(said.contains("not this object's"), "{object}");
+            Ok(object)
+        })?;
+        assert_eq!(said["status"]["activePods"], Value::Null);
+        let edit = [
+            "patch",
+            "vmi",
+            "victim",
+            "--type=merge",
+            "-p",
+            r#"{"spec":{"domain":{"memory":{"guest":"2Gi"}}}}"#,
+        ];
+        refused(bench.run(&edit), "the spec cannot be changed")?;
 
         let log = bench.run(&["logs", "impostor"])?;
         assert!(log.contains("has connected"), "{log}");

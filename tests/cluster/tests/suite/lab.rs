@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use corten_lab::oci::Image;
 use serde_json::json;
 
-use crate::workbench::{Workbench, kubectl, pod};
+use crate::workbench::{Workbench, eventually, kubectl, pod};
 
 #[test]
 fn two_nodes_are_ready() -> Result<()> {
@@ -53,6 +53,28 @@ fn command_in_the_clusters_network_reaches_a_service() -> Result<()> {
     let output = cluster(&["exec", "--", "sh", "-ec", script])?;
     assert!(output.starts_with("ok"), "{output}");
     assert!(output.contains("via 10.99.0.1"), "{output}");
+    Ok(())
+}
+
+#[test]
+fn services_outlive_a_restart_of_kube_proxy() -> Result<()> {
+    let node = |script: &str| cluster(&["node-shell", "2", "--", "sh", "-c", script]);
+    let before = node("pidof kube-proxy; kill $(pidof kube-proxy)")?;
+    // It is healthy again when it has written all rules.
+    let synced = "pidof kube-proxy; busybox wget -q -O - http://127.0.0.1:10256/healthz";
+    eventually("kube-proxy does not come back", || {
+        let now = node(synced)?;
+        let (process, health) = now.split_once('\n').context("it does not run")?;
+        ensure!(process != before.trim() && health.contains("lastUpdated"), "{now}");
+        ensure!(
+            !health.contains("\"lastUpdated\": \"0001")
+                && !health.contains("\"lastUpdated\":\"0001"),
+            "{now}"
+        );
+        Ok(())
+    })?;
+    let services = node("nft list map ip kube-proxy service-ips")?;
+    assert!(services.contains("10.96.0.1 . tcp . 443"), "{services}");
     Ok(())
 }
 

@@ -133,7 +133,7 @@ fn restart_agent(bench: &Workbench, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns when the new one has looked at everything: it then serves what is made next.
+/// Returns when the new one serves.
 fn restart_operator(bench: &Workbench) -> Result<()> {
     let system = ["-n", "kubevirt"];
     let operator = ["delete", "pod", "-l", "app.kubernetes.io/name=corten-operator"];
