@@ -329,6 +329,23 @@ fn a_pod_of_somebody_else_under_the_same_name_is_not_touched() {
 }
 
 #[test]
+fn a_pod_whose_controller_is_anything_but_this_object_is_not_bound() {
+    let vmi = accepted(|_| ());
+    for (field, value) in [
+        ("kind", "Foo"),
+        ("apiVersion", "example.com/v1"),
+        ("apiVersion", "kubevirt.io.example.com/v1"),
+        ("apiVersion", "v1"),
+        ("name", "second"),
+    ] {
+        let pod =
+            bound_pod(&vmi, |pod| pod["metadata"]["ownerReferences"][0][field] = json!(value));
+        let plan = planned(&vmi, Some(pod), 1);
+        assert!(after(&plan).status.active_pods.is_empty(), "{field} {value}");
+    }
+}
+
+#[test]
 fn deletion_deletes_the_pod_and_waits_for_its_end() {
     let vmi = deleted(&running());
     let first = planned(&vmi, Some(running_pod(&vmi)), 60);
