@@ -141,7 +141,7 @@ impl VmProcess {
     /// Asks for something without waiting for the reply.
     pub fn send(&mut self, request: Request) -> Result<u64> {
         self.next_id += 1;
-        self.link.send(&Message::Request { id: self.next_id, request }, &[])?;
+        self.link.send_request(self.next_id, request, &[])?;
         Ok(self.next_id)
     }
 

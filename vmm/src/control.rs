@@ -142,6 +142,7 @@ fn first_request(link: &Link) -> Result<(u64, Request), ControlError> {
             Message::Request {
                 id,
                 request: request @ (Request::Boot { .. } | Request::Load { .. }),
+                ..
             },
             _,
         ) => Ok((id, request)),
@@ -152,8 +153,8 @@ fn first_request(link: &Link) -> Result<(u64, Request), ControlError> {
 /// Passes requests on, one at a time, until the peer is gone. `busy` is held from the request to its reply.
 fn receive(link: &Link, owner: &Sender<Input>, busy: &Mutex<()>) {
     loop {
-        let (id, request) = match link.receive() {
-            Ok((Message::Request { id, request }, _)) => (id, request),
+        let (id, request, granted) = match link.receive() {
+            Ok((Message::Request { id, request, .. }, granted)) => (id, request, granted),
             Ok(_) => continue,
             Err(LinkError::Message(error)) => {
                 if let MessageError::UnknownRequest { id, .. } = error {
@@ -166,7 +167,7 @@ fn receive(link: &Link, owner: &Sender<Input>, busy: &Mutex<()>) {
         };
         let _busy = busy.lock().unwrap_or_else(PoisonError::into_inner);
         let (sender, answer) = channel();
-        if owner.send(Input::Request(Asked { request, reply: sender })).is_err() {
+        if owner.send(Input::Request(Asked { request, granted, reply: sender })).is_err() {
             return;
         }
         let Ok((answer, given)) = answer.recv() else { return };
@@ -175,7 +176,8 @@ fn receive(link: &Link, owner: &Sender<Input>, busy: &Mutex<()>) {
         }
     }
     let (sender, _) = channel();
-    let _ = owner.send(Input::Request(Asked { request: Request::Kill, reply: sender }));
+    let kill = Asked { request: Request::Kill, granted: Grant::new(), reply: sender };
+    let _ = owner.send(Input::Request(kill));
 }
 
 fn reply(link: &Link, id: u64, reply: Reply, given: &[(Role, OwnedFd)]) -> Result<(), LinkError> {

@@ -62,7 +62,7 @@ impl Vmm {
     /// Asks for something; gives back the number that its reply will have.
     pub fn ask(&mut self, request: Request) -> Result<u64, LinkError> {
         self.last_id += 1;
-        self.link.send(&Message::Request { id: self.last_id, request }, &[])?;
+        self.link.send_request(self.last_id, request, &[])?;
         Ok(self.last_id)
     }
 

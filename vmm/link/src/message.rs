@@ -31,6 +31,9 @@ pub enum Message {
         id: u64,
         /// What it wants.
         request: Request,
+        /// One role for each descriptor that comes with the message.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        roles: Vec<Role>,
     },
     /// The VM process answers a request.
     Reply {
@@ -125,8 +128,10 @@ impl Message {
     /// The roles of the descriptors that belong to this message.
     pub fn roles(&self) -> &[Role] {
         match self {
-            Self::Grant { roles, .. } | Self::Reply { roles, .. } => roles,
-            Self::Request { .. } | Self::Event { .. } => &[],
+            Self::Grant { roles, .. } | Self::Request { roles, .. } | Self::Reply { roles, .. } => {
+                roles
+            }
+            Self::Event { .. } => &[],
         }
     }
 
@@ -181,6 +186,15 @@ mod tests {
             let message = Message::decode(recorded.as_bytes(), 0).unwrap();
             assert_eq!(message.encode().unwrap(), recorded.as_bytes());
         }
+    }
+
+    #[test]
+    fn request_may_bring_descriptors() {
+        let recorded =
+            r#"{"kind":"request","id":7,"request":{"what":"pause"},"roles":["disk/vda"]}"#;
+        let message = Message::decode(recorded.as_bytes(), 1).unwrap();
+        assert_eq!(message.roles(), [Role::disk("vda").unwrap()]);
+        assert_eq!(message.encode().unwrap(), recorded.as_bytes());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use nix::sys::socket::{
 use thiserror::Error;
 
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE, VERSION};
-use crate::{Message, MessageError, Role};
+use crate::{Message, MessageError, Request, Role};
 
 /// The kernel's own limit (SCM_MAX_FD). With room for all of them no descriptor is ever cut off, which would leak the
 /// others; what is over our limit is refused by count.
@@ -85,9 +85,19 @@ impl Link {
 
     /// Sends the grant of `descriptors`, which stay open here.
     pub fn send_grant(&self, descriptors: &[(Role, BorrowedFd<'_>)]) -> Result<(), LinkError> {
-        let roles = descriptors.iter().map(|(role, _)| role.clone()).collect();
-        let raw: Vec<RawFd> = descriptors.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
+        let (roles, raw) = apart(descriptors);
         self.send(&Message::Grant { version: VERSION, roles }, &raw)
+    }
+
+    /// Sends a request with its descriptors, which stay open here.
+    pub fn send_request(
+        &self,
+        id: u64,
+        request: Request,
+        descriptors: &[(Role, BorrowedFd<'_>)],
+    ) -> Result<(), LinkError> {
+        let (roles, raw) = apart(descriptors);
+        self.send(&Message::Request { id, request, roles }, &raw)
     }
 
     /// Waits for the first message and gives back what it grants.
@@ -119,6 +129,10 @@ impl Link {
         let grant = message.roles().iter().cloned().zip(descriptors).collect();
         Ok((message, grant))
     }
+}
+
+fn apart(descriptors: &[(Role, BorrowedFd<'_>)]) -> (Vec<Role>, Vec<RawFd>) {
+    descriptors.iter().map(|(role, fd)| (role.clone(), fd.as_raw_fd())).unzip()
 }
 
 /// Sends one message with its descriptors.

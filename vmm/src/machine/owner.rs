@@ -16,7 +16,7 @@ use corten_devices::block::{DiskFailure, DiskFile};
 use corten_devices::legacy::nonblocking;
 use corten_devices::{Effect, Records};
 use corten_link::{
-    Counters, DiskDescription, DiskHost, EndReason, Event, Info, MachineDescription, Reply,
+    Counters, DiskDescription, DiskHost, EndReason, Event, Grant, Info, MachineDescription, Reply,
     Request, Role, RunState,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -81,6 +81,8 @@ pub struct Saved {
 pub struct Asked {
     /// What is wanted.
     pub request: Request,
+    /// The descriptors that came with it.
+    pub granted: Grant,
     /// Where the reply goes, with descriptors by role.
     pub reply: Sender<(Reply, Vec<(Role, OwnedFd)>)>,
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use corten_link::{Link, MachineDescription, Message, Request, Role};
+use corten_link::{Link, MachineDescription, Request, Role};
 
 use super::{Guest, Started, Vmm, VmmProcess};
 
@@ -56,7 +56,7 @@ impl Vmm for Corten {
         let granted: Vec<_> = grant.iter().map(|(role, fd)| (role.clone(), fd.as_fd())).collect();
         // They wait in the socket for the process that is to read them.
         ours.send_grant(&granted)?;
-        ours.send(&Message::Request { id: 1, request: boot(guest) }, &[])?;
+        ours.send_request(1, boot(guest), &[])?;
         let process = VmmProcess::spawn_linked(command, theirs.into_fd(), ours)?;
         Ok(Started { process, console })
     }
