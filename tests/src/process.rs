@@ -68,7 +68,7 @@ impl VmProcess {
     /// Goes on with a machine that another process saved, with these files as its disks. It is paused.
     pub fn load_with_disks(saved: Grant, disks: &[(&str, &File)]) -> Result<Self> {
         let grant = saved.into_iter().chain(grants_of(disks)?).collect();
-        let request = Request::Load { disks: BTreeMap::new() };
+        let request = Request::Load { disks: BTreeMap::new(), networks: BTreeMap::new() };
         Self::start(grant, request)
     }
 
@@ -280,7 +280,7 @@ pub fn machine(cpus: u16, memory: u64) -> MachineDescription {
         command_line: String::new(),
         uuid: UUID,
         serial: SERIAL.into(),
-        disks: Vec::new(),
+        ..MachineDescription::default()
     }
 }
 

@@ -89,7 +89,7 @@ pub fn small() -> MachineSpec {
         memory: 32 << 20,
         topology: Topology { sockets: 1, cores: 1, threads: 1 },
         identity: Identification::default(),
-        disks: Vec::new(),
+        devices: Vec::new(),
     }
 }
 

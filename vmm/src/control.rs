@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use corten_link::{Event, Grant, Link, LinkError, Message, MessageError, Reply, Request, Role};
 use thiserror::Error;
 
-use crate::machine::{Asked, Descriptors, End, Input, Owner, OwnerError, chain};
+use crate::machine::{Asked, Descriptors, End, Hosts, Input, Owner, OwnerError, chain};
 
 /// Events that wait for a peer to read.
 const EVENTS: usize = 64;
@@ -56,7 +56,7 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
     control.spawn(move || receive(&receiver, &sender, &busy)).map_err(ControlError::Thread)?;
     let end = match request {
         Request::Boot { machine } => owner.boot(&machine),
-        Request::Load { disks } => owner.load(&disks),
+        Request::Load { disks, networks } => owner.load(&Hosts { disks, networks }),
         other => return Err(ControlError::Unexpected(format!("{other:?}"))),
     };
     let end = end.unwrap_or_else(|error| End {
@@ -129,10 +129,7 @@ fn descriptors(mut grant: Grant) -> Result<Descriptors, ControlError> {
         ram: file(Role::ram()),
         records: file(Role::records()),
         console: grant.remove(&Role::console()),
-        disks: grant
-            .into_iter()
-            .filter_map(|(role, fd)| Some((role.disk_name()?.to_owned(), fd)))
-            .collect(),
+        devices: grant,
     })
 }
 

@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ use vm_memory::{
 pub type GuestMemory = GuestMemoryMmap<AtomicBitmap>;
 
 const PAGE: u64 = 4096;
+/// What stat(2) counts in.
+const BLOCK: u64 = 512;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// One range of guest memory without a hole.
@@ -140,6 +143,13 @@ impl Ram {
     /// The memfd, for a successor.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Bytes of it that take room on the host.
+    pub fn allocated(&self) -> Result<u64, RamError> {
+        let metadata = self.file.metadata();
+        let blocks = metadata.map_err(|source| RamError::System { what: "measure", source })?;
+        Ok(blocks.blocks() * BLOCK)
     }
 
     /// Gives every page back: all memory is zero again.

@@ -106,9 +106,14 @@ impl Net {
     /// tells the driver, after the device was activated. False if there is no driver, or none that would do it: then
     /// somebody else must.
     pub fn announce(&mut self) -> bool {
-        let is_possible = self.took(VIRTIO_NET_F_GUEST_ANNOUNCE);
+        let is_possible = self.can_announce();
         self.shared.announce.store(is_possible, Ordering::Release);
         is_possible
+    }
+
+    /// Whether there is a driver that would announce its addresses.
+    pub fn can_announce(&self) -> bool {
+        self.took(VIRTIO_NET_F_GUEST_ANNOUNCE)
     }
 
     fn took(&self, feature: u32) -> bool {

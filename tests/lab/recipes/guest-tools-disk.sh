@@ -1,7 +1,7 @@
-# guest-tools-disk: programs that busybox does not have, for guests that mount it: lscpu, lspci, dmidecode, blkdiscard.
+# guest-tools-disk: programs that busybox does not have, for guests that mount it: lscpu, lspci, blkdiscard, fio, socat and the like.
 #   OUT  disk.raw: ext4 without partitions, to be mounted read-only and entered by chroot
 # shellcheck shell=bash
-packages=(util-linux pciutils dmidecode e2fsprogs coreutils grep)
+packages=(util-linux pciutils dmidecode e2fsprogs coreutils grep bash socat fio iperf3 ethtool iproute2 qemu-guest-agent)
 
 # The machine's own sources of Debian 12, whatever mirror that is.
 # shellcheck disable=SC2016 # apt expands these
@@ -20,5 +20,5 @@ mmdebstrap --quiet --mode=root --variant=extract --format=directory \
 	bookworm tree - <sources.list
 rm -rf tree/usr/share/{doc,man,locale,info,perl} tree/var/lib/apt tree/var/cache tree/usr/lib/x86_64-linux-gnu/perl*
 mkdir -p tree/{dev,proc,sys}
-truncate -s 160M "$OUT/disk.raw"
+truncate -s 320M "$OUT/disk.raw"
 mke2fs -q -F -t ext4 -m 0 -L tools -O '^has_journal' -d tree "$OUT/disk.raw"

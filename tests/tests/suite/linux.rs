@@ -44,7 +44,7 @@ fn spec(cpus: u16, mebibytes: u64) -> MachineSpec {
         memory: mebibytes << 20,
         topology: Topology { sockets: 1, cores: cpus, threads: 1 },
         identity: Identification::default(),
-        disks: Vec::new(),
+        devices: Vec::new(),
     }
 }
 

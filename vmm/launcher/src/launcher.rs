@@ -378,7 +378,7 @@ impl Launcher {
             Reply::Done => Answer::Done,
             Reply::Refused { reason } => Answer::Refused { reason },
             Reply::Info { info } => Answer::Info { info },
-            Reply::Counters { .. } => return,
+            Reply::Counters { .. } | Reply::Memory { .. } => return,
         };
         self.answer(id, answer);
     }

@@ -54,7 +54,7 @@ pub fn plan(vmi: &VirtualMachineInstance) -> Result<Plan, PlanError> {
         command_line: kernel.args.into(),
         uuid: uuid(vmi)?,
         serial: firmware.and_then(|firmware| firmware.serial.clone()).unwrap_or_default(),
-        disks: Vec::new(),
+        ..MachineDescription::default()
     };
     Ok(Plan { machine, kernel: kernel.path.into(), initrd: kernel.initrd_path.map(Into::into) })
 }
@@ -127,7 +127,7 @@ mod tests {
             command_line: "console=ttyS0".into(),
             uuid,
             serial: "s-1".into(),
-            disks: Vec::new(),
+            ..MachineDescription::default()
         };
         assert_eq!(plan, Plan { machine, kernel: "/vmlinux".into(), initrd: None });
     }

@@ -8,15 +8,21 @@
 //! descriptors of a refused message are closed.
 
 mod control;
+mod counters;
+mod description;
 mod end;
 pub mod launcher;
 mod message;
 mod role;
 mod socket;
 
-pub use control::{
-    Counters, DiskCounters, DiskDescription, DiskEngine, DiskHost, DiskRate, Event, Info,
-    MachineDescription, OnDiskError, Reply, Request, RunState,
+pub use control::{Event, Info, Reply, Request, RunState};
+pub use counters::{
+    BalloonCounters, Counters, DiskCounters, GuestMemoryUse, Memory, NetworkCounters, VsockCounters,
+};
+pub use description::{
+    BalloonDescription, DiskDescription, DiskEngine, DiskHost, ImageFormat, MachineDescription,
+    NetworkDescription, NetworkHost, NetworkRates, OnDiskError, Rate, VsockDescription,
 };
 pub use end::EndReason;
 pub use message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message, MessageError, VERSION};

@@ -86,6 +86,21 @@ impl Role {
         self.0.strip_prefix("disk/").filter(|name| !name.contains('/'))
     }
 
+    /// Image `number` of the disk `name`, counted from the disk's own.
+    pub fn image(name: &str, number: usize) -> Result<Self, RoleError> {
+        format!("image/{name}/{number}").parse()
+    }
+
+    /// What is written to the disk `name`, which is made of images.
+    pub fn overlay(name: &str) -> Result<Self, RoleError> {
+        format!("overlay/{name}").parse()
+    }
+
+    /// A connected stream socket.
+    pub fn connection() -> Self {
+        Self("connection".into())
+    }
+
     /// The role as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -3,7 +3,10 @@
 //! Planned once by a pure function, stored with the machine's records, afterwards only applied again: on restore, on a
 //! move to another host, after a reset. Nothing in it is ever asked of the host anew.
 
+use std::collections::BTreeSet;
+
 use corten_devices::Range;
+use corten_devices::net::MacAddress;
 use corten_devices::pci::SLOTS;
 use corten_devices::virtio::BAR_SIZE;
 use kvm_bindings::kvm_cpuid_entry2;
@@ -44,8 +47,8 @@ pub struct MachineSpec {
     pub topology: Topology,
     /// What the guest reads about itself in SMBIOS.
     pub identity: Identification,
-    /// Disks, in the order in which the guest finds them.
-    pub disks: Vec<DiskBlueprint>,
+    /// What is on its PCI bus, in the order in which the guest finds it.
+    pub devices: Vec<DeviceBlueprint>,
 }
 
 /// What tells a machine from others.
@@ -116,6 +119,24 @@ pub struct FunctionBlueprint {
 pub enum DeviceBlueprint {
     /// A disk.
     Disk(DiskBlueprint),
+    /// A network interface.
+    Network(NetworkBlueprint),
+    /// A balloon.
+    Balloon(BalloonBlueprint),
+    /// A socket device.
+    Vsock(VsockBlueprint),
+}
+
+impl DeviceBlueprint {
+    /// What it is called among devices and records.
+    pub fn instance(&self) -> String {
+        match self {
+            Self::Disk(disk) => format!("disk/{}", disk.name),
+            Self::Network(network) => format!("net/{}", network.name),
+            Self::Balloon(_) => "balloon".into(),
+            Self::Vsock(_) => "vsock".into(),
+        }
+    }
 }
 
 /// A disk as its guest sees it. How large it is, is not promised: disks grow.
@@ -134,6 +155,42 @@ pub struct DiskBlueprint {
     pub queue_size: u16,
     /// What transfers are multiples of.
     pub block_size: u32,
+}
+
+/// A network interface as its guest sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkBlueprint {
+    /// That of its descriptors' roles. The guest does not see it, but it says which interface this is.
+    pub name: String,
+    /// Its address, until its driver sets another.
+    pub mac: MacAddress,
+    /// The largest packet that the guest is to send.
+    pub mtu: Option<u16>,
+    /// How many pairs of queues it has.
+    pub pairs: u16,
+    /// The largest size of each queue.
+    pub queue_size: u16,
+    /// Whether segmentation of UDP is offered.
+    pub uso: bool,
+}
+
+/// A balloon as its guest sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BalloonBlueprint {
+    /// A guest short of memory may take pages out of it by itself.
+    pub deflate_on_oom: bool,
+    /// The guest reports pages that are free.
+    pub reporting: bool,
+}
+
+/// A socket device as its guest sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VsockBlueprint {
+    /// The guest's address.
+    pub guest_cid: u32,
 }
 
 /// One processor.
@@ -193,7 +250,7 @@ pub enum PlanError {
     #[error("{0} devices do not fit on a bus of {FUNCTIONS}")]
     Functions(usize),
     /// Two devices of one name.
-    #[error("two disks have the name {0:?}")]
+    #[error("two devices have the name {0:?}")]
     SameName(String),
 }
 
@@ -238,28 +295,28 @@ pub fn plan(spec: &MachineSpec, host: &HostProcessor) -> Result<Blueprint, PlanE
         rsdp: tables.rsdp.0,
         pci: PciBlueprint {
             windows: [layout::PCI_WINDOW].into_iter().chain(window_64).collect(),
-            functions: functions(&spec.disks)?,
+            functions: functions(&spec.devices)?,
         },
     })
 }
 
 /// Slots and BARs in the order of the devices: what the guest calls them follows from that.
-fn functions(disks: &[DiskBlueprint]) -> Result<Vec<FunctionBlueprint>, PlanError> {
-    let same = |(at, disk): &(usize, &DiskBlueprint)| {
-        disks[..*at].iter().any(|other| other.name == disk.name)
-    };
-    if let Some((_, disk)) = disks.iter().enumerate().find(same) {
-        return Err(PlanError::SameName(disk.name.clone()));
+fn functions(devices: &[DeviceBlueprint]) -> Result<Vec<FunctionBlueprint>, PlanError> {
+    let mut names = BTreeSet::new();
+    if let Some(twice) =
+        devices.iter().map(DeviceBlueprint::instance).find(|name| !names.insert(name.clone()))
+    {
+        return Err(PlanError::SameName(twice));
     }
-    if disks.len() > FUNCTIONS {
-        return Err(PlanError::Functions(disks.len()));
+    if devices.len() > FUNCTIONS {
+        return Err(PlanError::Functions(devices.len()));
     }
-    let function = |(slot, disk): (u8, &DiskBlueprint)| FunctionBlueprint {
+    let function = |(slot, device): (u8, &DeviceBlueprint)| FunctionBlueprint {
         slot,
         bar: layout::PCI_WINDOW.base + u64::from(slot) * BAR_SIZE,
-        device: DeviceBlueprint::Disk(disk.clone()),
+        device: device.clone(),
     };
-    Ok((1..).zip(disks).map(function).collect())
+    Ok((1..).zip(devices).map(function).collect())
 }
 
 fn description(identity: &Identification) -> SmbiosInput {
@@ -291,13 +348,6 @@ impl Blueprint {
     pub fn rsdp(&self) -> GuestAddress {
         GuestAddress(self.rsdp)
     }
-
-    /// Its disks.
-    pub fn disks(&self) -> impl Iterator<Item = &DiskBlueprint> {
-        self.pci.functions.iter().map(|function| match &function.device {
-            DeviceBlueprint::Disk(disk) => disk,
-        })
-    }
 }
 
 impl From<&kvm_cpuid_entry2> for CpuidLeaf {
@@ -327,18 +377,29 @@ mod tests {
 
     fn spec(memory: u64) -> MachineSpec {
         let topology = Topology { sockets: 1, cores: 3, threads: 2 };
-        MachineSpec { memory, topology, identity: Identification::default(), disks: Vec::new() }
+        MachineSpec { memory, topology, identity: Identification::default(), devices: Vec::new() }
     }
 
-    fn disk(name: &str) -> DiskBlueprint {
-        DiskBlueprint {
+    fn disk(name: &str) -> DeviceBlueprint {
+        DeviceBlueprint::Disk(DiskBlueprint {
             name: name.into(),
             serial: String::new(),
             read_only: false,
             queues: 1,
             queue_size: 256,
             block_size: 512,
-        }
+        })
+    }
+
+    fn network(name: &str) -> DeviceBlueprint {
+        DeviceBlueprint::Network(NetworkBlueprint {
+            name: name.into(),
+            mac: MacAddress([2, 0, 0, 0, 0, 1]),
+            mtu: None,
+            pairs: 1,
+            queue_size: 256,
+            uso: false,
+        })
     }
 
     #[test]
@@ -369,24 +430,24 @@ mod tests {
     }
 
     #[test]
-    fn disks_get_slots_and_bars_in_their_order() {
-        let disks = vec![disk("root"), disk("data")];
-        let blueprint = plan(&MachineSpec { disks, ..spec(1 << 30) }, &host()).unwrap();
+    fn devices_get_slots_and_bars_in_their_order() {
+        let devices = vec![disk("root"), network("root")];
+        let blueprint = plan(&MachineSpec { devices, ..spec(1 << 30) }, &host()).unwrap();
         let places: Vec<_> =
             blueprint.pci.functions.iter().map(|function| (function.slot, function.bar)).collect();
         assert_eq!(places, [(1, 0xc000_8000), (2, 0xc001_0000)]);
     }
 
     #[test]
-    fn too_many_disks_and_two_of_one_name_are_refused() {
+    fn too_many_devices_and_two_of_one_name_are_refused() {
         let names: Vec<String> = (0..32).map(|number| format!("disk-{number}")).collect();
         let disks = |count: usize| names[..count].iter().map(|name| disk(name)).collect();
-        let spec = |disks| MachineSpec { disks, ..spec(1 << 30) };
+        let spec = |devices| MachineSpec { devices, ..spec(1 << 30) };
         assert_eq!(plan(&spec(disks(31)), &host()).unwrap().pci.functions.len(), 31);
         let error = plan(&spec(disks(32)), &host()).unwrap_err();
         assert_eq!(error.to_string(), "32 devices do not fit on a bus of 31");
         let error = plan(&spec(vec![disk("a"), disk("a")]), &host()).unwrap_err();
-        assert_eq!(error.to_string(), "two disks have the name \"a\"");
+        assert_eq!(error.to_string(), "two devices have the name \"disk/a\"");
     }
 
     #[test]

@@ -1,37 +1,40 @@
 //! The PCI bus of a machine and the functions on it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use corten_devices::balloon::{Balloon, PAGE_SIZE};
 use corten_devices::block::{Block, LockError};
-use corten_devices::pci::{Doorbell, Ecam, Function, Ports, Root, RootError};
+use corten_devices::net::Net;
+use corten_devices::pci::{Doorbell, Ecam, Ports, Root, RootError};
 use corten_devices::virtio::{
     ActivateError, GuestRam, ReclaimError, Transport, VirtioPci, Wiring, WiringError,
 };
+use corten_devices::vsock::{HostSide, Vsock};
 use corten_devices::{BusError, Effect, Interrupt, RecordError, Records};
-use corten_link::DiskCounters;
+use corten_link::Counters;
 use thiserror::Error;
 use vm_memory::GuestAddress;
 
-use super::blueprint::{DeviceBlueprint, PciBlueprint};
+use super::Input;
+use super::blueprint::PciBlueprint;
+use super::devices::{
+    AnyFunction, Devices, MemoryUse, balloon_counters, disk_counters, network_counters,
+    vsock_counters,
+};
 use super::routes::FunctionRoutes;
 use super::vcpus::Buses;
 use super::workers::{Assigned, WorkerError, Workers};
-use super::{Input, disks};
 use crate::arch::x86_64::layout;
 use crate::kvm::{KvmError, Vm};
 use crate::ram::Ram;
-
-/// What the functions of a machine are made of, by name. They outlive a reset of it.
-pub type Devices = BTreeMap<String, Block>;
 
 /// Why there are no functions, or why they cannot go on.
 #[derive(Debug, Error)]
 pub enum FunctionError {
     /// The blueprint has a device that was not lent.
-    #[error("the machine has a disk {0:?}, which was not given")]
+    #[error("the machine has a device {0:?}, which was not given")]
     Missing(String),
     /// It cannot be a PCI function.
     #[error("the device {name:?} cannot be made")]
@@ -80,32 +83,37 @@ pub enum FunctionError {
     InUse(String),
 }
 
-struct Disk {
-    name: String,
+struct Member {
+    /// Its name among records: that of its descriptors' role, or of the only one of its kind.
+    instance: String,
     slot: u8,
-    function: Arc<VirtioPci<Block>>,
+    function: AnyFunction,
 }
 
-impl Disk {
-    /// Its name among records: the role of its descriptor.
-    fn instance(&self) -> String {
-        format!("disk/{}", self.name)
+impl Member {
+    fn transport(&self) -> &dyn Transport {
+        self.function.transport()
     }
 
     fn reclaim(&self, tasks: Vec<Assigned>) -> Result<(), FunctionError> {
         let tasks = tasks.into_iter().map(|assigned| assigned.task).collect();
-        self.function.reclaim(tasks).map_err(|source| self.mixed_up(source))
+        self.transport().reclaim(tasks).map_err(|source| self.mixed_up(source))
+    }
+
+    /// Its own name, without what it is.
+    fn name(&self) -> &str {
+        self.instance.split_once('/').map_or(&*self.instance, |(_, name)| name)
     }
 
     fn mixed_up(&self, source: ReclaimError) -> FunctionError {
-        FunctionError::Reclaim { name: self.name.clone(), source }
+        FunctionError::Reclaim { name: self.instance.clone(), source }
     }
 }
 
 /// The bus, its functions and the threads that serve them.
 pub(super) struct Functions {
     root: Arc<Root>,
-    disks: Vec<Disk>,
+    members: Vec<Member>,
     workers: Workers,
     /// Those bound in KVM.
     doorbells: Vec<Doorbell>,
@@ -124,19 +132,19 @@ impl Functions {
         let ram = GuestRam::from(Arc::clone(ram.memory()));
         let mut route = layout::LINES;
         let mut queues = 0;
-        let mut disks = Vec::new();
+        let mut members = Vec::new();
         for planned in &blueprint.functions {
-            let DeviceBlueprint::Disk(disk) = &planned.device;
-            let name = disk.name.clone();
-            let device =
-                devices.remove(&name).ok_or_else(|| FunctionError::Missing(name.clone()))?;
-            let interrupts: Vec<Interrupt> = (0..=disk.queues)
+            let instance = planned.device.instance();
+            let missing = || FunctionError::Missing(instance.clone());
+            let device = devices.remove(&instance).ok_or_else(missing)?;
+            // One for each queue, and one for the configuration.
+            let interrupts: Vec<Interrupt> = (0..=device.queues())
                 .map(|_| Interrupt::new())
                 .collect::<Result<_, _>>()
                 .map_err(FunctionError::Interrupt)?;
             let routes = Arc::new(FunctionRoutes::new(vm, route, &interrupts, owner));
-            route += u32::from(disk.queues) + 1;
-            queues += usize::from(disk.queues);
+            route += u32::try_from(interrupts.len()).unwrap_or(u32::MAX);
+            queues += device.queues();
             let wiring = Wiring {
                 slot: planned.slot,
                 bar: GuestAddress(planned.bar),
@@ -144,14 +152,15 @@ impl Functions {
                 interrupts,
                 routes,
             };
-            let function = VirtioPci::new(device, wiring)
-                .map_err(|source| FunctionError::Wiring { name: name.clone(), source })?;
-            root.insert(planned.slot, Arc::clone(&function) as Arc<dyn Function>)?;
-            disks.push(Disk { name, slot: planned.slot, function });
+            let function = device
+                .wire(wiring)
+                .map_err(|source| FunctionError::Wiring { name: instance.clone(), source })?;
+            root.insert(planned.slot, function.shared())?;
+            members.push(Member { instance, slot: planned.slot, function });
         }
         // More threads than processors of the guest would serve it no faster.
         let workers = Workers::start(queues.min(most_workers))?;
-        Ok(Self { root, disks, workers, doorbells: Vec::new() })
+        Ok(Self { root, members, workers, doorbells: Vec::new() })
     }
 
     /// Puts the ways to the configuration space on the bus.
@@ -186,97 +195,171 @@ impl Functions {
 
     /// Takes every writable disk for this machine.
     pub(super) fn lock(&self) -> Result<(), FunctionError> {
-        for disk in &self.disks {
-            let locked = disk.function.device(Block::lock);
-            locked.map_err(|source| FunctionError::Lock { name: disk.name.clone(), source })?;
+        for (name, disk) in self.disks() {
+            let locked = disk.device(Block::lock);
+            locked.map_err(|source| FunctionError::Lock { name: name.into(), source })?;
         }
         Ok(())
     }
 
     /// Sets every function to work that has a driver.
     pub(super) fn start(&mut self) -> Result<(), FunctionError> {
-        for disk in &self.disks {
-            match disk.function.pending() {
-                Effect::Activate { .. } => activate(disk, &mut self.workers),
+        for member in &self.members {
+            match member.transport().pending() {
+                Effect::Activate { .. } => activate(member, &mut self.workers),
                 Effect::Deactivate { .. } => {
-                    disk.function.deactivated().map_err(|source| disk.mixed_up(source))?;
+                    member.transport().deactivated().map_err(|source| member.mixed_up(source))?;
                 }
                 _ => {}
             }
-            disk.function.resumed();
+            member.transport().resumed();
         }
         Ok(())
+    }
+
+    /// Has every interface tell the network where it is now. After [`Self::start`].
+    pub(super) fn announce(&self) {
+        for (_, network) in self.networks() {
+            // A driver that cannot is no failure: its next packet tells as much.
+            if network.device(Net::can_announce) {
+                network.change_config(Net::announce);
+            }
+        }
     }
 
     /// Takes all queues back, drained. If that fails in time, all functions work on.
     pub(super) fn stop(&self, limit: Duration) -> Result<(), FunctionError> {
         let mut back = self.workers.give_back(None, limit)?;
-        for disk in &self.disks {
-            let (own, others) = back.into_iter().partition(|task| task.slot == disk.slot);
+        for member in &self.members {
+            let (own, others) = back.into_iter().partition(|task| task.slot == member.slot);
             back = others;
-            disk.reclaim(own)?;
+            member.reclaim(own)?;
         }
         Ok(())
     }
 
     /// The driver of the function in `slot` is ready.
     pub(super) fn activate(&mut self, slot: u8) {
-        if let Some(disk) = self.disks.iter().find(|disk| disk.slot == slot) {
-            activate(disk, &mut self.workers);
+        if let Some(member) = self.members.iter().find(|member| member.slot == slot) {
+            activate(member, &mut self.workers);
         }
     }
 
     /// The driver of the function in `slot` gave up its queues.
     pub(super) fn deactivate(&self, slot: u8, limit: Duration) -> Result<(), FunctionError> {
-        let Some(disk) = self.disks.iter().find(|disk| disk.slot == slot) else { return Ok(()) };
+        let Some(member) = self.members.iter().find(|member| member.slot == slot) else {
+            return Ok(());
+        };
         // It may have changed its mind meanwhile, or a pause may have come between.
-        if !matches!(disk.function.pending(), Effect::Deactivate { .. }) {
+        if !matches!(member.transport().pending(), Effect::Deactivate { .. }) {
             return Ok(());
         }
-        disk.reclaim(self.workers.give_back(Some(slot), limit)?)?;
-        disk.function.deactivated().map_err(|source| disk.mixed_up(source))
+        member.reclaim(self.workers.give_back(Some(slot), limit)?)?;
+        member.transport().deactivated().map_err(|source| member.mixed_up(source))
     }
 
     pub(super) fn save(&self, records: &mut Records) -> Result<(), RecordError> {
         self.root.save(records)?;
-        self.disks.iter().try_for_each(|disk| disk.function.save(&disk.instance(), records))
+        self.members
+            .iter()
+            .try_for_each(|member| member.transport().save(&member.instance, records))
     }
 
     pub(super) fn load(&self, records: &mut Records) -> Result<(), RecordError> {
         self.root.load(records)?;
-        self.disks.iter().try_for_each(|disk| disk.function.load(&disk.instance(), records))
+        self.members
+            .iter()
+            .try_for_each(|member| member.transport().load(&member.instance, records))
     }
 
-    /// What each disk counted.
-    pub(super) fn counters(&self) -> BTreeMap<String, DiskCounters> {
-        let counted = |disk: &Disk| (disk.name.clone(), disk.function.device(disks::counters));
-        self.disks.iter().map(counted).collect()
+    /// Adds what each device counted.
+    pub(super) fn count(&self, counters: &mut Counters) {
+        let disks = self.disks();
+        counters.disks =
+            disks.map(|(name, disk)| (name.into(), disk.device(disk_counters))).collect();
+        let networks = self.networks();
+        counters.networks = networks
+            .map(|(name, network)| (name.into(), network.device(network_counters)))
+            .collect();
+        counters.balloon =
+            self.balloon().map(|balloon| balloon.device(balloon_counters)).unwrap_or_default();
+        counters.vsock = self.vsock().map(|vsock| vsock.device(vsock_counters)).unwrap_or_default();
+    }
+
+    /// Has the guest give up this much memory. False if there is no balloon.
+    pub(super) fn set_balloon(&self, bytes: u64) -> bool {
+        let pages = u32::try_from(bytes / PAGE_SIZE).unwrap_or(u32::MAX);
+        let set = |balloon: &mut Balloon| balloon.set_target_pages(pages);
+        self.balloon().map(|balloon| balloon.change_config(set)).is_some()
+    }
+
+    /// Asks the guest for statistics at this interval. False if there is no balloon.
+    pub(super) fn poll_memory(&self, interval: Option<Duration>) -> bool {
+        let set = |balloon: &Balloon| balloon.set_statistics_interval(interval);
+        self.balloon().map(|balloon| balloon.device(set)).is_some()
+    }
+
+    /// What the balloon knows; nothing without one.
+    pub(super) fn memory_use(&self) -> MemoryUse {
+        self.balloon().map(|balloon| balloon.device(MemoryUse::of)).unwrap_or_default()
+    }
+
+    /// Where sockets are handed in, if there is a socket device.
+    pub(super) fn sockets(&self) -> Option<HostSide> {
+        self.vsock().map(|vsock| vsock.device(Vsock::host_side))
+    }
+
+    fn disks(&self) -> impl Iterator<Item = (&str, &Arc<VirtioPci<Block>>)> {
+        self.members.iter().filter_map(|member| match &member.function {
+            AnyFunction::Disk(disk) => Some((member.name(), disk)),
+            _ => None,
+        })
+    }
+
+    fn networks(&self) -> impl Iterator<Item = (&str, &Arc<VirtioPci<Net>>)> {
+        self.members.iter().filter_map(|member| match &member.function {
+            AnyFunction::Network(network) => Some((member.name(), network)),
+            _ => None,
+        })
+    }
+
+    fn balloon(&self) -> Option<&Arc<VirtioPci<Balloon>>> {
+        self.members.iter().find_map(|member| match &member.function {
+            AnyFunction::Balloon(balloon) => Some(balloon),
+            _ => None,
+        })
+    }
+
+    fn vsock(&self) -> Option<&Arc<VirtioPci<Vsock>>> {
+        self.members.iter().find_map(|member| match &member.function {
+            AnyFunction::Vsock(vsock) => Some(vsock),
+            _ => None,
+        })
     }
 
     /// Gives up the functions and gives back what they were made of, without memory of their drivers. All are stopped,
     /// and nothing can reach them any more: the buses are gone.
     pub(super) fn into_devices(self) -> Result<Devices, FunctionError> {
-        let Self { root, disks, .. } = self;
-        let slots: Vec<u8> = disks.iter().map(|disk| disk.slot).collect();
-        slots.into_iter().for_each(|slot| drop(root.remove(slot)));
-        let device = |disk: Disk| match VirtioPci::into_device(disk.function) {
-            Some(device) => Ok((disk.name, device)),
-            None => Err(FunctionError::InUse(disk.name)),
+        let Self { root, members, .. } = self;
+        members.iter().for_each(|member| drop(root.remove(member.slot)));
+        let device = |Member { instance, function, .. }| match function.into_device() {
+            Some(device) => Ok((instance, device)),
+            None => Err(FunctionError::InUse(instance)),
         };
-        disks.into_iter().map(device).collect()
+        members.into_iter().map(device).collect()
     }
 }
 
-fn activate(disk: &Disk, workers: &mut Workers) {
-    let slot = disk.slot;
-    match disk.function.activate() {
+fn activate(member: &Member, workers: &mut Workers) {
+    let slot = member.slot;
+    match member.transport().activate() {
         Ok(tasks) => {
             workers.take(tasks.into_iter().map(|task| Assigned { slot, task }).collect());
         }
         // The device asks its driver for a reset, which is all that can be done.
         Err(ActivateError::MissingQueue { .. } | ActivateError::InFlight { .. }) => {}
         Err(ActivateError::Backend(error)) => {
-            eprintln!("corten-vmm: the disk {:?} cannot start: {error}", disk.name);
+            eprintln!("corten-vmm: {} cannot start: {error}", member.instance);
         }
     }
 }

@@ -6,7 +6,7 @@
 
 mod blueprint;
 mod clock;
-mod disks;
+mod devices;
 mod functions;
 pub mod order;
 mod owner;
@@ -15,15 +15,15 @@ mod routes;
 mod vcpus;
 mod workers;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use corten_devices::block::DiskFailure;
+use corten_devices::vsock::HostSide;
 use corten_devices::{BusError, Effect, RecordError, Records, Registers, State};
-use corten_link::DiskCounters;
+use corten_link::{Counters, Memory};
 use kvm_bindings::{
     KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, kvm_cpuid_entry2,
     kvm_irqchip, kvm_regs,
@@ -39,14 +39,14 @@ use crate::kvm::{Kick, KvmError, KvmPages, Vm};
 use crate::ram::{Ram, RamError};
 
 pub use blueprint::{
-    Blueprint, CpuidLeaf, DeviceBlueprint, DiskBlueprint, Firmware, FunctionBlueprint,
-    HostProcessor, Identification, MACHINE_VERSION, MachineSpec, PciBlueprint, PlanError,
-    VcpuBlueprint, plan,
+    BalloonBlueprint, Blueprint, CpuidLeaf, DeviceBlueprint, DiskBlueprint, Firmware,
+    FunctionBlueprint, HostProcessor, Identification, MACHINE_VERSION, MachineSpec,
+    NetworkBlueprint, PciBlueprint, PlanError, VcpuBlueprint, VsockBlueprint, plan,
 };
 use clock::ClockState;
-pub use disks::DiskSetupError;
+pub use devices::{AnyDevice, DeviceSetupError, Devices, Hosts};
+pub use functions::FunctionError;
 use functions::Functions;
-pub use functions::{Devices, FunctionError};
 pub use owner::{Asked, Descriptors, End, Owner, OwnerError, Saved, chain};
 pub use platform::{Platform, PlatformError};
 use vcpus::VcpuThread;
@@ -73,6 +73,13 @@ pub enum Input {
         disk: String,
         /// What failed.
         failure: DiskFailure,
+    },
+    /// The guest wants to connect to a port of the host's.
+    Connecting {
+        /// What the answer has to carry.
+        ticket: u64,
+        /// The port.
+        port: u32,
     },
     /// The machine cannot go on.
     Broken(String),
@@ -333,6 +340,11 @@ impl Machine {
                     self.place_bars()?;
                     self.functions.start()?;
                 }
+                order::Resume::AnnounceNetworks => {
+                    if self.pending.iter().any(|pending| matches!(pending, Pending::State(_))) {
+                        self.functions.announce();
+                    }
+                }
                 order::Resume::AnnounceStop => self.announce_stop()?,
                 order::Resume::RunVcpus => {
                     self.running = true;
@@ -536,9 +548,35 @@ impl Machine {
         self.running
     }
 
-    /// What each disk counted.
-    pub fn disk_counters(&self) -> BTreeMap<String, DiskCounters> {
-        self.functions.counters()
+    /// Adds what devices counted.
+    pub fn count_devices(&self, counters: &mut Counters) {
+        self.functions.count(counters);
+    }
+
+    /// How its memory is used.
+    pub fn memory(&self) -> Result<Memory, MachineError> {
+        let known = self.functions.memory_use();
+        Ok(Memory {
+            allocated: self.ram.allocated()?,
+            balloon_target: known.target,
+            balloon_actual: known.actual,
+            guest: known.guest,
+        })
+    }
+
+    /// Has the guest give up this much memory. False if there is no balloon.
+    pub fn set_balloon(&self, bytes: u64) -> bool {
+        self.functions.set_balloon(bytes)
+    }
+
+    /// Asks the guest for the use of its memory at this interval. False if there is no balloon.
+    pub fn poll_memory(&self, interval: Option<Duration>) -> bool {
+        self.functions.poll_memory(interval)
+    }
+
+    /// Where sockets for its guest are handed in, if there is a socket device.
+    pub fn sockets(&self) -> Option<HostSide> {
+        self.functions.sockets()
     }
 
     /// Takes the machine down and gives back its memory and its devices, for another one. Fails if a device does not

@@ -65,6 +65,8 @@ pub enum Resume {
     LoadMsrsAndEvents,
     /// BARs and doorbells are put where they are, devices get their queues, look at each once and raise each interrupt once.
     StartDevices,
+    /// Interfaces of a machine that was loaded have their drivers tell the network where they are.
+    AnnounceNetworks,
     /// The guest's watchdogs are told.
     AnnounceStop,
     /// vCPUs enter the guest.
@@ -131,6 +133,10 @@ pub const RESUME: &[Step<Resume>] = &[
         "among the MSRs is the timer's deadline, which is compared with the counter just set",
     ),
     step(Resume::StartDevices, "before vCPUs run: a doorbell rung meanwhile must find somebody"),
+    step(
+        Resume::AnnounceNetworks,
+        "once interfaces work: switches still send frames for the guest to where it was",
+    ),
     step(Resume::AnnounceStop, "before the guest looks at its clock, or its watchdogs bark"),
     step(Resume::RunVcpus, "last"),
 ];

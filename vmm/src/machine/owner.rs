@@ -4,7 +4,6 @@
 //! for its queue, for calls on parked vCPUs, and never for a vCPU that could wait for it.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::OwnedFd;
@@ -12,21 +11,20 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use corten_devices::block::{DiskFailure, DiskFile};
+use corten_devices::block::DiskFailure;
 use corten_devices::legacy::nonblocking;
 use corten_devices::{Effect, Records};
 use corten_link::{
-    Counters, DiskDescription, DiskHost, EndReason, Event, Grant, Info, MachineDescription, Reply,
-    Request, Role, RunState,
+    Counters, EndReason, Event, Grant, Info, MachineDescription, Reply, Request, Role, RunState,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::devices::Parts;
 use super::{
-    Blueprint, Devices, DiskBlueprint, DiskSetupError, EndCause, FunctionError, Identification,
-    Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket, disks,
-    host_processor, plan,
+    Blueprint, DeviceSetupError, Devices, EndCause, FunctionError, Hosts, Identification, Input,
+    Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket, host_processor, plan,
 };
 use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
@@ -39,14 +37,6 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 const EFFECT_LIMIT: Duration = Duration::from_secs(1);
 /// How long disks may take to finish before a guest restarts: there is no going on without them.
 const RESET_LIMIT: Duration = Duration::from_secs(60);
-/// What a disk's queue holds at most: enough for any driver's depth.
-const QUEUE_SIZE: u16 = 256;
-
-/// How to treat disks, by name.
-type Hosts = BTreeMap<String, DiskHost>;
-/// Open disks, by name.
-type Files = BTreeMap<String, DiskFile>;
-
 /// Descriptors that a VM was granted, for as long as it lives: a reset needs them again.
 #[derive(Debug)]
 pub struct Descriptors {
@@ -62,8 +52,8 @@ pub struct Descriptors {
     pub ram: Option<File>,
     /// A saved machine.
     pub records: Option<File>,
-    /// Disks by name.
-    pub disks: BTreeMap<String, OwnedFd>,
+    /// What devices are made of. They keep it.
+    pub devices: Grant,
 }
 
 /// A saved machine without its memory.
@@ -111,9 +101,9 @@ pub enum OwnerError {
     /// Guest memory.
     #[error(transparent)]
     Ram(#[from] RamError),
-    /// A disk.
+    /// A device.
     #[error(transparent)]
-    Disk(#[from] DiskSetupError),
+    Device(#[from] DeviceSetupError),
     /// A saved machine that is none.
     #[error("the saved machine cannot be read")]
     Saved(#[source] serde_json::Error),
@@ -166,10 +156,13 @@ impl Owner {
         }
     }
 
-    fn tell(&self, event: Event) {
-        if !(self.events)(event) {
+    /// False if it is lost: the peer has not read what came before.
+    fn tell(&self, event: Event) -> bool {
+        let was_told = (self.events)(event);
+        if !was_told {
             self.events_dropped.set(self.events_dropped.get() + 1);
         }
+        was_told
     }
 
     /// Boots a machine and runs it to its end.
@@ -177,11 +170,10 @@ impl Owner {
         self.command_line.clone_from(&description.command_line);
         let vm = self.vm()?;
         let host = host_processor(&vm)?;
-        let hosts: Hosts =
-            description.disks.iter().map(|disk| (disk.name.clone(), disk.host)).collect();
-        let files = self.open_disks(description.disks.iter().map(|disk| &disk.name), &hosts)?;
-        let blueprint = plan(&spec_of(description, &files), &host)?;
-        let devices = self.devices(&blueprint, files, &hosts)?;
+        let hosts = Hosts::of(description);
+        let parts = Parts::of_description(description, &mut self.descriptors.devices)?;
+        let blueprint = plan(&spec_of(description, &parts), &host)?;
+        let devices = parts.into_devices(&blueprint, &hosts, &self.sender)?;
         let ram = Ram::new(&blueprint.slots)?;
         let machine = self.start(vm, blueprint, ram, devices, true)?;
         self.run(machine)
@@ -195,39 +187,11 @@ impl Owner {
         self.boot_source()?;
         let ram = self.descriptors.ram.take().ok_or_else(|| OwnerError::NotGranted(Role::ram()))?;
         let ram = Ram::map(ram, &blueprint.slots)?;
-        let files = self.open_disks(blueprint.disks().map(|disk| &disk.name), hosts)?;
-        let devices = self.devices(&blueprint, files, hosts)?;
+        let parts = Parts::of_blueprint(&blueprint, &mut self.descriptors.devices, hosts)?;
+        let devices = parts.into_devices(&blueprint, hosts, &self.sender)?;
         let mut machine = self.assemble(self.vm()?, blueprint, ram, devices)?;
         machine.load(records)?;
         self.run(machine)
-    }
-
-    fn open_disks<'a>(
-        &self,
-        names: impl Iterator<Item = &'a String>,
-        hosts: &Hosts,
-    ) -> Result<Files, DiskSetupError> {
-        let open = |name: &String| {
-            let host = hosts.get(name).copied().unwrap_or_default();
-            Ok((name.clone(), disks::open(name, self.descriptors.disks.get(name), &host)?))
-        };
-        names.map(open).collect()
-    }
-
-    fn devices(
-        &self,
-        blueprint: &Blueprint,
-        mut files: Files,
-        hosts: &Hosts,
-    ) -> Result<Devices, DiskSetupError> {
-        let mut devices = Devices::new();
-        for disk in blueprint.disks() {
-            let missing = || DiskSetupError::NotGranted(disk.name.clone());
-            let file = files.remove(&disk.name).ok_or_else(missing)?;
-            let host = hosts.get(&disk.name).copied().unwrap_or_default();
-            devices.insert(disk.name.clone(), disks::device(disk, file, &host, &self.sender)?);
-        }
-        Ok(devices)
     }
 
     fn read_saved(&mut self) -> Result<Saved, OwnerError> {
@@ -316,8 +280,12 @@ impl Owner {
                     self.disk_failed(&mut machine, disk, &failure);
                     Verdict::GoOn
                 }
+                Input::Connecting { ticket, port } => {
+                    self.connecting(&machine, ticket, port);
+                    Verdict::GoOn
+                }
                 Input::Broken(detail) => broken(detail),
-                Input::Request(asked) => self.request(&mut machine, &asked),
+                Input::Request(asked) => self.request(&mut machine, asked),
             };
             match verdict {
                 Verdict::GoOn => {}
@@ -398,6 +366,15 @@ impl Owner {
         });
     }
 
+    /// Asks the peer. One that does not listen has refused.
+    fn connecting(&self, machine: &Machine, ticket: u64, port: u32) {
+        let was_told = self.tell(Event::Connecting { ticket, port });
+        if let Some(sockets) = machine.sockets().filter(|_| !was_told) {
+            // Without an answer it is refused later.
+            let _ = sockets.refuse(ticket);
+        }
+    }
+
     /// Nothing of the old machine survives but its blueprint and its emptied memory.
     fn reset(&mut self, machine: Machine) -> Result<Machine, OwnerError> {
         let blueprint = machine.blueprint().clone();
@@ -416,9 +393,10 @@ impl Owner {
         Ok(machine)
     }
 
-    fn request(&self, machine: &mut Machine, asked: &Asked) -> Verdict {
+    fn request(&self, machine: &mut Machine, asked: Asked) -> Verdict {
+        let Asked { request, granted, reply: answer } = asked;
         let mut given = Vec::new();
-        let reply = match &asked.request {
+        let reply = match request {
             Request::Boot { .. } | Request::Load { .. } => {
                 refused("the machine is started already")
             }
@@ -443,13 +421,27 @@ impl Owner {
                 }
                 Err(error) => refused(&chain(&error)),
             },
+            Request::SetBalloon { bytes } => balloon(machine.set_balloon(bytes)),
+            Request::PollMemory { seconds } => {
+                let interval = Some(Duration::from_secs(seconds.into()));
+                balloon(machine.poll_memory(interval.filter(|interval| !interval.is_zero())))
+            }
+            Request::Memory => match machine.memory() {
+                Ok(memory) => Reply::Memory { memory },
+                Err(error) => refused(&chain(&error)),
+            },
+            request @ (Request::Connect { .. }
+            | Request::GrantConnection { .. }
+            | Request::RefuseConnection { .. }) => {
+                connection(machine, &request, granted).unwrap_or_else(|reason| refused(&reason))
+            }
             Request::Kill => {
-                let _ = asked.reply.send((Reply::Done, given));
+                let _ = answer.send((Reply::Done, given));
                 return Verdict::End(End { reason: EndReason::Killed, detail: String::new() });
             }
         };
         // A peer that is gone does not wait for it.
-        let _ = asked.reply.send((reply, given));
+        let _ = answer.send((reply, given));
         Verdict::GoOn
     }
 
@@ -497,37 +489,48 @@ fn broken(detail: String) -> Verdict {
     Verdict::End(End { reason: EndReason::InternalError, detail })
 }
 
-fn spec_of(description: &MachineDescription, files: &Files) -> MachineSpec {
+fn spec_of(description: &MachineDescription, parts: &Parts) -> MachineSpec {
     let MachineDescription { memory, sockets, cores, threads, uuid, serial, .. } = description;
-    let disk = |disk: &DiskDescription| DiskBlueprint {
-        name: disk.name.clone(),
-        serial: disk.serial.clone(),
-        read_only: disk.read_only,
-        queues: disk.queues,
-        queue_size: QUEUE_SIZE,
-        block_size: disk
-            .block_size
-            .or_else(|| files.get(&disk.name).map(DiskFile::block_size))
-            .unwrap_or(512),
-    };
     MachineSpec {
         memory: *memory,
         topology: Topology { sockets: *sockets, cores: *cores, threads: *threads },
         identity: Identification { uuid: *uuid, serial: serial.clone() },
-        disks: description.disks.iter().map(disk).collect(),
+        devices: parts.blueprints(description),
     }
+}
+
+/// Hands a socket to the guest, or tells it that it gets none.
+fn connection(machine: &Machine, request: &Request, mut granted: Grant) -> Result<Reply, String> {
+    let sockets = machine.sockets().ok_or("the machine has no socket device")?;
+    let mut socket = || {
+        let missing = || OwnerError::NotGranted(Role::connection()).to_string();
+        granted.remove(&Role::connection()).ok_or_else(missing)
+    };
+    let ordered = match request {
+        Request::Connect { port } => sockets.connect(socket()?, *port),
+        Request::GrantConnection { ticket } => sockets.grant(*ticket, socket()?),
+        Request::RefuseConnection { ticket } => sockets.refuse(*ticket),
+        _ => Ok(()),
+    };
+    ordered.map(|()| Reply::Done).map_err(|error| chain(&error))
+}
+
+fn balloon(is_there: bool) -> Reply {
+    if is_there { Reply::Done } else { refused("the machine has no balloon") }
 }
 
 fn counters(machine: &Machine, events_dropped: u64) -> Counters {
     let counted = machine.counters();
-    Counters {
+    let mut counters = Counters {
         port_exits: counted.port.load(Ordering::Relaxed),
         memory_exits: counted.memory.load(Ordering::Relaxed),
         kicks: counted.kicked.load(Ordering::Relaxed),
         console_bytes_dropped: machine.platform().serial.dropped(),
         events_dropped,
-        disks: machine.disk_counters(),
-    }
+        ..Counters::default()
+    };
+    machine.count_devices(&mut counters);
+    counters
 }
 
 fn done(outcome: Result<(), MachineError>) -> Reply {

@@ -69,9 +69,7 @@ fn boot(guest: &Guest) -> Request {
         cores: guest.cpus,
         threads: 1,
         command_line: guest.command_line.clone(),
-        uuid: [0; 16],
-        serial: String::new(),
-        disks: Vec::new(),
+        ..MachineDescription::default()
     };
     Request::Boot { machine }
 }

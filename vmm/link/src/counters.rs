@@ -1,0 +1,151 @@
+//! What a VM process counts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Numbers since the VM started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Counters {
+    /// Exits to the VM process for ports.
+    pub port_exits: u64,
+    /// Exits to the VM process for memory that is not RAM.
+    pub memory_exits: u64,
+    /// Exits because somebody wanted the vCPU's thread.
+    pub kicks: u64,
+    /// Bytes that the guest's console did not take.
+    pub console_bytes_dropped: u64,
+    /// Events that were not told, because the peer did not read the ones before.
+    pub events_dropped: u64,
+    /// Those of each disk, by name.
+    pub disks: BTreeMap<String, DiskCounters>,
+    /// Those of each network interface, by name.
+    pub networks: BTreeMap<String, NetworkCounters>,
+    /// Those of the balloon.
+    pub balloon: BalloonCounters,
+    /// Those of the socket device.
+    pub vsock: VsockCounters,
+}
+
+/// Numbers of one disk, over all of its queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DiskCounters {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Bytes they gave the guest.
+    pub read_bytes: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Bytes they took from the guest.
+    pub written_bytes: u64,
+    /// Flushes that succeeded.
+    pub flushes: u64,
+    /// Requests to discard that succeeded.
+    pub discards: u64,
+    /// Requests to write zeroes that succeeded.
+    pub write_zeroes: u64,
+    /// Requests that the host failed, whether the guest was told or the request is held.
+    pub errors: u64,
+    /// Requests that the guest got wrong.
+    pub bad_requests: u64,
+    /// Times that a queue waited for its rate limit.
+    pub throttled: u64,
+}
+
+/// Numbers of one network interface, over all of its queues. Received is what the guest received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NetworkCounters {
+    /// Frames given to the guest.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Frames for the guest that it did not get: for others, too large for its buffers, or not finished as it needs them.
+    pub receive_dropped: u64,
+    /// Times that the TAP could not be read.
+    pub receive_errors: u64,
+    /// Frames taken from the guest.
+    pub transmitted: u64,
+    /// Their bytes.
+    pub transmitted_bytes: u64,
+    /// Frames of the guest that the TAP refused.
+    pub transmit_dropped: u64,
+    /// What the guest got wrong.
+    pub bad_requests: u64,
+    /// Times that a queue waited for its rate limit.
+    pub throttled: u64,
+}
+
+/// Numbers of the balloon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct BalloonCounters {
+    /// Bytes put into the balloon.
+    pub inflated: u64,
+    /// Bytes that the driver said it took out again.
+    pub deflated: u64,
+    /// Bytes of free pages that the guest reported.
+    pub reported: u64,
+    /// Pieces of memory that the host did not take back.
+    pub failures: u64,
+    /// What the guest got wrong.
+    pub bad_requests: u64,
+}
+
+/// Numbers of the socket device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct VsockCounters {
+    /// Connections that the guest asked for and got.
+    pub from_guest: u64,
+    /// Connections from the host that the guest accepted.
+    pub from_host: u64,
+    /// Connections that came to nothing.
+    pub refused: u64,
+    /// Bytes that the guest sent.
+    pub sent_bytes: u64,
+    /// Bytes that the guest was sent.
+    pub received_bytes: u64,
+    /// What the guest got wrong.
+    pub bad_requests: u64,
+}
+
+/// How the memory of a VM is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Memory {
+    /// Bytes of guest memory that take room on the host.
+    pub allocated: u64,
+    /// Bytes that are to be in the balloon.
+    pub balloon_target: u64,
+    /// Bytes that the driver says are in it. It can say anything.
+    pub balloon_actual: u64,
+    /// What the guest said last of its use, if it did.
+    pub guest: Option<GuestMemoryUse>,
+}
+
+/// A guest's own word about its memory. None of what it did not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct GuestMemoryUse {
+    /// Milliseconds since it said so.
+    pub age: u64,
+    /// Bytes that there are.
+    pub total: Option<u64>,
+    /// Bytes that are used for nothing.
+    pub free: Option<u64>,
+    /// Bytes that could be had without swapping.
+    pub available: Option<u64>,
+    /// Bytes of files, which could be had at once.
+    pub caches: Option<u64>,
+    /// Bytes read back from swap.
+    pub swap_in: Option<u64>,
+    /// Bytes written to swap.
+    pub swap_out: Option<u64>,
+    /// Page faults that waited for a disk.
+    pub major_faults: Option<u64>,
+    /// Page faults that waited for none.
+    pub minor_faults: Option<u64>,
+}
