@@ -2,11 +2,16 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 
 use anyhow::Result;
+use corten_link::{
+    DiskDescription, Grant, MachineDescription, NetworkDescription, NetworkHost, Role,
+};
 use corten_vmm::arch::x86_64::boot::BootSource;
 
-use crate::process::asset;
+use crate::host;
+use crate::process::{VmProcess, asset, disk, grants_of, machine};
 
 /// The 6.12 kernel with an initramfs that does what the command line says; see tests/lab/guest/init.
 pub fn source(command_line: &str) -> Result<BootSource> {
@@ -25,4 +30,80 @@ pub fn script_disk(script: &str) -> Result<File> {
     let mut file = tempfile::tempfile()?;
     file.write_all(&bytes)?;
     Ok(file)
+}
+
+/// What scripts of guests with the tools' disk behind their own can call.
+const TOOLS: &str = r#"set -e
+tool() {
+	mountpoint -q /mnt || {
+		mount -o ro /dev/vdb /mnt
+		mount -t devtmpfs dev /mnt/dev
+		mount -t proc proc /mnt/proc
+		mount -t sysfs sys /mnt/sys
+	}
+	chroot /mnt "$@"
+}
+up() { ip link set "$1" up && ip address add "$2/24" dev "$1"; }
+"#;
+
+/// A guest that runs a script, with the programs of the tools' disk at hand as `tool NAME`: they are /dev/vda and
+/// /dev/vdb, further disks come behind them.
+pub struct ScriptedGuest {
+    /// What it runs on; more can be added.
+    pub machine: MachineDescription,
+    /// What that is made of.
+    pub devices: Vec<(Role, OwnedFd)>,
+    modules: String,
+}
+
+impl ScriptedGuest {
+    /// One with this many processors and mebibytes that loads these modules first.
+    pub fn new(cpus: u16, mebibytes: u64, modules: &str, script: &str) -> Result<Self> {
+        let script = script_disk(&format!("{TOOLS}{script}"))?;
+        let tools = asset("CORTEN_ASSET_GUEST_TOOLS_DISK", "disk.raw")?;
+        let mut machine = machine(cpus, mebibytes << 20);
+        let read_only = |name| DiskDescription { read_only: true, ..disk(name) };
+        machine.disks = vec![read_only("script"), read_only("tools")];
+        let devices = grants_of(&[("script", &script), ("tools", &tools)])?;
+        Ok(Self { machine, devices, modules: format!("ext4,{modules}") })
+    }
+
+    /// The same with one more disk.
+    pub fn disk(mut self, name: &str, file: &File) -> Result<Self> {
+        self.machine.disks.push(disk(name));
+        self.devices.extend(grants_of(&[(name, file)])?);
+        Ok(self)
+    }
+
+    /// The same with an interface on the granted TAP of this name.
+    pub fn network(mut self, name: &str, pairs: u16) -> Result<Self> {
+        let number = u8::try_from(self.machine.networks.len())?;
+        self.machine.networks.push(NetworkDescription {
+            name: name.into(),
+            mac: [2, 0xc0, 0x47, 0xe4, 0, number],
+            mtu: None,
+            pairs,
+            host: NetworkHost::default(),
+        });
+        for pair in 0..pairs {
+            self.devices.push((Role::tap(name, pair)?, host::tap(name, pair)?));
+        }
+        Ok(self)
+    }
+
+    /// Boots it.
+    pub fn boot(&self) -> Result<VmProcess> {
+        let line = format!("quiet corten.script=/dev/vda corten.modules={}", self.modules);
+        VmProcess::boot_granted(self.machine.clone(), source(&line)?, self.grant()?)
+    }
+
+    /// Goes on with it in a new process.
+    pub fn load(&self, saved: Grant) -> Result<VmProcess> {
+        VmProcess::load_granted(saved, self.grant()?)
+    }
+
+    fn grant(&self) -> Result<Vec<(Role, OwnedFd)>> {
+        let clone = |(role, fd): &(Role, OwnedFd)| Ok((role.clone(), fd.try_clone()?));
+        self.devices.iter().map(clone).collect()
+    }
 }

@@ -1,4 +1,4 @@
-//! Where /dev/kvm and /dev/userfaultfd come from.
+//! Where /dev/kvm, /dev/userfaultfd and TAPs come from.
 //!
 //! A test in the cage of a launcher Pod has no device nodes: all it has came over a link whose descriptor
 //! [`LINK_FD`] names. Elsewhere the nodes are opened. The two never mix: a grant without a role is an error, so a
@@ -69,13 +69,26 @@ pub fn userfaultfd() -> Result<OwnedFd, HostError> {
     device(&Role::userfaultfd(), "/dev/userfaultfd")
 }
 
+/// A queue of a TAP, which only the cage grants.
+pub fn tap(network: &str, queue: u16) -> Result<OwnedFd, HostError> {
+    let role = Role::tap(network, queue).map_err(|error| HostError::NoGrant(error.to_string()))?;
+    let granted = granted()?.ok_or_else(|| HostError::NotGranted(role.clone()))?;
+    granted.get(&role)
+}
+
 fn device(role: &Role, path: &'static str) -> Result<OwnedFd, HostError> {
     let Some(granted) = granted()? else {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         return opened.map(File::into).map_err(|source| HostError::Open { path, source });
     };
-    let fd = granted.grant.get(role).ok_or_else(|| HostError::NotGranted(role.clone()))?;
-    fd.try_clone().map_err(|source| HostError::Duplicate { role: role.clone(), source })
+    granted.get(role)
+}
+
+impl Granted {
+    fn get(&self, role: &Role) -> Result<OwnedFd, HostError> {
+        let fd = self.grant.get(role).ok_or_else(|| HostError::NotGranted(role.clone()))?;
+        fd.try_clone().map_err(|source| HostError::Duplicate { role: role.clone(), source })
+    }
 }
 
 /// The grant of this process, if it has a link.

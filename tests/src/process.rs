@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -53,11 +53,26 @@ impl VmProcess {
         source: BootSource,
         disks: &[(&str, &File)],
     ) -> Result<Self> {
+        Self::boot_granted(machine, source, grants_of(disks)?)
+    }
+
+    /// Boots `source` on this machine, with whatever its devices are made of.
+    pub fn boot_granted(
+        machine: MachineDescription,
+        source: BootSource,
+        devices: Vec<(Role, OwnedFd)>,
+    ) -> Result<Self> {
         let mut grant = vec![(Role::kernel(), OwnedFd::from(source.kernel))];
         grant.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
-        grant.extend(grants_of(disks)?);
+        grant.extend(devices);
         let machine = MachineDescription { command_line: source.command_line, ..machine };
         Self::start(grant, Request::Boot { machine })
+    }
+
+    /// Goes on with a machine that another process saved, with whatever its devices are made of. It is paused.
+    pub fn load_granted(saved: Grant, devices: Vec<(Role, OwnedFd)>) -> Result<Self> {
+        let grant = saved.into_iter().chain(devices).collect();
+        Self::start(grant, Request::Load { disks: BTreeMap::new(), networks: BTreeMap::new() })
     }
 
     /// Goes on with a machine that another process saved. It is paused.
@@ -67,9 +82,7 @@ impl VmProcess {
 
     /// Goes on with a machine that another process saved, with these files as its disks. It is paused.
     pub fn load_with_disks(saved: Grant, disks: &[(&str, &File)]) -> Result<Self> {
-        let grant = saved.into_iter().chain(grants_of(disks)?).collect();
-        let request = Request::Load { disks: BTreeMap::new(), networks: BTreeMap::new() };
-        Self::start(grant, request)
+        Self::load_granted(saved, grants_of(disks)?)
     }
 
     fn start(mut grant: Vec<(Role, OwnedFd)>, first: Request) -> Result<Self> {
@@ -136,6 +149,17 @@ impl VmProcess {
     pub fn ask(&mut self, request: Request) -> Result<(Reply, Grant)> {
         let id = self.send(request)?;
         self.reply_to(id)
+    }
+
+    /// Asks for something that takes these descriptors and has to be done.
+    pub fn must_with(
+        &mut self,
+        request: Request,
+        descriptors: &[(Role, BorrowedFd<'_>)],
+    ) -> Result<()> {
+        self.next_id += 1;
+        self.link.send_request(self.next_id, request, descriptors)?;
+        self.must_reply(self.next_id)
     }
 
     /// Asks for something without waiting for the reply.
@@ -296,7 +320,8 @@ pub fn disk(name: &str) -> DiskDescription {
     }
 }
 
-fn grants_of(disks: &[(&str, &File)]) -> Result<Vec<(Role, OwnedFd)>> {
+/// What disks are granted as.
+pub fn grants_of(disks: &[(&str, &File)]) -> Result<Vec<(Role, OwnedFd)>> {
     let grant = |(name, file): &(&str, &File)| Ok((Role::disk(name)?, file.try_clone()?.into()));
     disks.iter().map(grant).collect()
 }

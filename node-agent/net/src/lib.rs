@@ -6,5 +6,5 @@
 mod link;
 mod tap;
 
-pub use link::{InterfaceError, set_up};
+pub use link::{InterfaceError, set_ipv4, set_up};
 pub use tap::{MAX_QUEUES, Tap, TapError};

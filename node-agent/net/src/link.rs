@@ -1,6 +1,7 @@
-//! An interface by its name: the name's rules, and taking the interface up.
+//! An interface by its name: the name's rules, taking the interface up, giving it an address.
 
-use std::os::fd::AsRawFd;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -8,6 +9,8 @@ use thiserror::Error;
 
 nix::ioctl_readwrite_bad!(get_flags, libc::SIOCGIFFLAGS, libc::ifreq);
 nix::ioctl_write_ptr_bad!(set_flags, libc::SIOCSIFFLAGS, libc::ifreq);
+nix::ioctl_write_ptr_bad!(set_address, libc::SIOCSIFADDR, libc::ifreq);
+nix::ioctl_write_ptr_bad!(set_netmask, libc::SIOCSIFNETMASK, libc::ifreq);
 
 /// IFF_UP as it stands in an interface request.
 const UP: libc::c_short = 1;
@@ -35,8 +38,7 @@ pub enum InterfaceError {
 pub fn set_up(name: &str) -> Result<(), InterfaceError> {
     let mut request = request(name).ok_or_else(|| InterfaceError::Name(name.into()))?;
     let failed = |step| move |source| InterfaceError::Io { name: name.into(), step, source };
-    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
-        .map_err(failed("open a socket for the flags"))?;
+    let socket = any_socket().map_err(failed("open a socket for the flags"))?;
     // SAFETY: the request is valid for reads and writes, and names its interface with a final NUL.
     unsafe { get_flags(socket.as_raw_fd(), &raw mut request) }.map_err(failed("read the flags"))?;
     // SAFETY: SIOCGIFFLAGS has just filled this member of the union.
@@ -46,6 +48,36 @@ pub fn set_up(name: &str) -> Result<(), InterfaceError> {
     unsafe { set_flags(socket.as_raw_fd(), &raw const request) }
         .map_err(failed("set the flags"))?;
     Ok(())
+}
+
+/// Gives interface `name` its IPv4 address, as `ip address add ADDRESS/PREFIX dev NAME` does for the first one.
+pub fn set_ipv4(name: &str, address: Ipv4Addr, prefix: u8) -> Result<(), InterfaceError> {
+    let mut request = request(name).ok_or_else(|| InterfaceError::Name(name.into()))?;
+    let failed = |step| move |source| InterfaceError::Io { name: name.into(), step, source };
+    let socket = any_socket().map_err(failed("open a socket for the address"))?;
+    request.ifr_ifru.ifru_addr = socket_address(address);
+    // SAFETY: the request is valid for reads, and names its interface with a final NUL.
+    unsafe { set_address(socket.as_raw_fd(), &raw const request) }
+        .map_err(failed("set the address"))?;
+    let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix.into())).unwrap_or(0);
+    request.ifr_ifru.ifru_netmask = socket_address(Ipv4Addr::from(mask));
+    // SAFETY: as above.
+    unsafe { set_netmask(socket.as_raw_fd(), &raw const request) }
+        .map_err(failed("set the prefix"))?;
+    Ok(())
+}
+
+fn any_socket() -> Result<OwnedFd, Errno> {
+    socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+}
+
+/// An IPv4 address where any family's can be: port, then address.
+fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
+    let mut sa_data = [0; 14];
+    for (to, from) in sa_data[2..6].iter_mut().zip(address.octets()) {
+        *to = from.cast_signed();
+    }
+    libc::sockaddr { sa_family: AddressFamily::Inet as libc::sa_family_t, sa_data }
 }
 
 /// A request for interface `name`, or nothing where no interface can have that name (dev_valid_name in the kernel) or

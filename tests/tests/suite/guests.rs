@@ -42,7 +42,7 @@ fn stock_kernels_of_both_forms_reach_userspace() -> Result<()> {
     Ok(())
 }
 
-/// What `linux`, `disks` and `inside` find in the environment. Files for disks lie where the cage can be written to.
+/// What tests with Linux guests find in the environment. Files for disks lie where the cage can be written to.
 const OUR_GUESTS: [&str; 6] = [
     "--env=TMPDIR=/dev/shm",
     "--asset=kernel-6.1-cloud",
@@ -74,6 +74,21 @@ fn disks_work_on_our_machine_in_the_cage() -> Result<()> {
 #[test]
 fn disks_work_on_our_machine_where_the_cage_has_no_rings() -> Result<()> {
     on_our_machine(&["--cage=default"], "disks::both_sides_see_the_same_through")
+}
+
+#[test]
+fn networks_work_on_our_machine_in_the_cage() -> Result<()> {
+    on_our_machine(&["--cage", "--tap=left:2", "--tap=right"], "networks::")
+}
+
+#[test]
+fn sockets_work_on_our_machine_in_the_cage() -> Result<()> {
+    on_our_machine(&["--cage"], "sockets::")
+}
+
+#[test]
+fn memory_comes_back_from_our_machine_in_the_cage() -> Result<()> {
+    on_our_machine(&["--cage"], "memory::")
 }
 
 #[test]

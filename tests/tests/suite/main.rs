@@ -4,7 +4,7 @@
 //! - [`process`] is Corten's VM process with a microguest in it, and runs where `micro` does;
 //! - [`restore`] stops that process at every n-th exit, [`failures`] lets its disk fail; they run where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
-//! - [`cage`], [`linux`], [`disks`] and [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
+//! - [`cage`], [`linux`], [`disks`], [`networks`], [`sockets`], [`memory`] and [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
 
 mod cage;
@@ -15,6 +15,9 @@ mod inside;
 mod lab;
 mod linux;
 mod machine;
+mod memory;
 mod micro;
+mod networks;
 mod process;
 mod restore;
+mod sockets;

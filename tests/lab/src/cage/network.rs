@@ -1,5 +1,7 @@
-//! What the command finds in its network namespace: loopback, and the TAPs it is granted.
+//! What the command finds in its network namespace: loopback, and the TAPs it is granted, the first with the address
+//! 10.100.0.1/24, the second with 10.100.1.1/24 and so on.
 
+use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Result};
@@ -12,10 +14,11 @@ use super::TapRequest;
 pub(super) fn create(requests: &[TapRequest]) -> Result<Vec<(Role, OwnedFd)>> {
     corten_net::set_up("lo").context("cannot take loopback up")?;
     let mut queues = Vec::new();
-    for (number, request) in requests.iter().enumerate() {
+    for (number, request) in (0_u8..).zip(requests) {
         let network = &request.network;
         let tap = Tap::create(&format!("tap{number}"), request.queues)
             .with_context(|| format!("cannot create the TAP of network {network}"))?;
+        corten_net::set_ipv4(tap.name(), Ipv4Addr::new(10, 100, number, 1), 24)?;
         for (queue, fd) in (0..).zip(tap.into_queues()) {
             queues.push((Role::tap(network, queue)?, fd));
         }
