@@ -34,15 +34,12 @@ pub fn script_disk(script: &str) -> Result<File> {
 
 /// What scripts of guests with the tools' disk behind their own can call.
 const TOOLS: &str = r#"set -e
-tool() {
-	mountpoint -q /mnt || {
-		mount -o ro /dev/vdb /mnt
-		mount -t devtmpfs dev /mnt/dev
-		mount -t proc proc /mnt/proc
-		mount -t sysfs sys /mnt/sys
-	}
-	chroot /mnt "$@"
-}
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -o ro /dev/vdb /mnt
+mount -t devtmpfs dev /mnt/dev
+mount -t proc proc /mnt/proc
+mount -t sysfs sys /mnt/sys
+tool() { chroot /mnt "$@"; }
 up() { ip link set "$1" up && ip address add "$2/24" dev "$1"; }
 "#;
 

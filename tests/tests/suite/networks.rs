@@ -91,10 +91,10 @@ fn ping_tcp_and_udp_go_both_ways_over_two_pairs_of_queues() -> Result<()> {
     "#;
     let after = r#"
         echo "SENT $(dd if=/dev/vdb bs=256k count=8 2>/dev/null | sha256sum)"
-        dd if=/dev/vdb bs=256k count=8 2>/dev/null | tool socat -u - TCP:10.100.0.1:9
+        dd if=/dev/vdb bs=256k count=8 2>/dev/null | tool socat -u - TCP:10.100.0.1:9000
         echo LISTENING
     "#;
-    let listener = TcpListener::bind("10.100.0.1:9")?;
+    let listener = TcpListener::bind("10.100.0.1:9000")?;
     let receiver = thread::spawn(move || -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         listener.accept()?.0.read_to_end(&mut bytes)?;
@@ -194,7 +194,7 @@ fn flood_on_one_interface_leaves_disk_and_the_other_interface_going() -> Result<
     let disk = tempfile::tempfile()?;
     disk.set_len(8 << 20)?;
     let guest = ScriptedGuest::new(2, 256, "virtio_net", script)?.disk("data", &disk)?;
-    let mut process = guest.network("left", 1)?.network("right", 1)?.boot()?;
+    let mut process = guest.network("left", 2)?.network("right", 1)?.boot()?;
     process.wait_for("READY", 1, BOOT)?;
     let done = Arc::new(AtomicBool::new(false));
     let flood = {
