@@ -28,12 +28,14 @@
 //! ACCESS_PLATFORM, the interrupt line, legacy and transitional registers, shared memory regions, an administration
 //! queue.
 
+mod buffers;
 mod device;
 mod queue;
 mod ram;
 mod signals;
 mod transport;
 
+pub(crate) use buffers::{Buffers, Direction};
 pub use device::{ActivateError, Activation, Device, DrainError, QueueTask, Wakeup, read_config};
 pub use queue::{Chain, VirtQueue};
 pub use ram::{DiscardError, GuestRam};

@@ -17,8 +17,8 @@ use std::time::Instant;
 use vmm_sys_util::epoll::EventSet;
 
 use super::credit::{GuestCredit, KEPT_TOLD, Kept};
-use super::host_end::{HostEnd, Received, Sent};
 use super::packet::{Header, Operation, SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, STREAM};
+use crate::host_end::{HostEnd, Received, Sent};
 
 /// What tells connections apart: there is one guest and one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

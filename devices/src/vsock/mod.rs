@@ -32,11 +32,9 @@
 //!
 //! Not offered: sequenced packets and datagrams, more than one guest address.
 
-mod buffers;
 mod connection;
 mod credit;
 mod device;
-mod host_end;
 mod host_side;
 mod metrics;
 mod packet;

@@ -11,11 +11,11 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use vmm_sys_util::epoll::{Epoll, EpollEvent};
 
 use super::connection::{Connection, Fate, Ports};
-use super::host_end::HostEnd;
 use super::host_side::{Ask, AskReport, Order, Orders};
 use super::metrics::{Metrics, add, count};
 use super::packet::{Header, Operation, STREAM};
 use super::table::Connections;
+use crate::host_end::HostEnd;
 use crate::virtio::Wakeup;
 
 /// The host's address.

@@ -4,12 +4,11 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::buffers::{Buffers, Direction};
 use super::credit::KEPT;
 use super::metrics::{Metrics, count};
 use super::packet::{HEADER, Header, Operation};
 use super::switchboard::Switchboard;
-use crate::virtio::{DrainError, QueueTask, VirtQueue, Wakeup};
+use crate::virtio::{Buffers, Direction, DrainError, QueueTask, VirtQueue, Wakeup};
 
 /// The queue of packets to the guest.
 pub(super) const RECEIVE: u16 = 0;

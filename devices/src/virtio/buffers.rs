@@ -1,16 +1,16 @@
-//! The guest's buffers of one packet. Everything in a chain is the guest's word.
+//! The guest's buffers of one chain. Everything in a chain is the guest's word.
 
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
 
-use crate::virtio::GuestRam;
+use super::GuestRam;
 
 /// Descriptors in one chain: the largest queue on offer, which no chain may be longer than (2.7.5.3.1).
-pub(super) const MAX_DESCRIPTORS: usize = 256;
+const MAX_DESCRIPTORS: usize = 256;
 
 /// Which way the buffers of a queue go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     /// The driver has filled them.
     FromGuest,
     /// The device fills them.
@@ -19,7 +19,7 @@ pub(super) enum Direction {
 
 /// The memory of one chain, all of it there, as one row of bytes: framing says nothing (2.7.4).
 #[derive(Debug)]
-pub(super) struct Buffers<'a> {
+pub(crate) struct Buffers<'a> {
     ram: &'a GuestRam,
     parts: Vec<(GuestAddress, usize)>,
     length: usize,
@@ -27,7 +27,7 @@ pub(super) struct Buffers<'a> {
 
 impl<'a> Buffers<'a> {
     /// None if the chain breaks off, is too long, has a buffer of the other direction or one that is not in memory.
-    pub(super) fn of(
+    pub(crate) fn of(
         descriptors: impl Iterator<Item = Descriptor>,
         direction: Direction,
         ram: &'a GuestRam,
@@ -59,12 +59,12 @@ impl<'a> Buffers<'a> {
     }
 
     /// How many bytes there are.
-    pub(super) fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.length
     }
 
     /// Fills `bytes` from `position` on; false if there are not as many.
-    pub(super) fn read(&self, position: usize, bytes: &mut [u8]) -> bool {
+    pub(crate) fn read(&self, position: usize, bytes: &mut [u8]) -> bool {
         let mut filled = 0;
         for (address, length) in self.pieces(position, bytes.len()) {
             if self.ram.read_slice(&mut bytes[filled..filled + length], address).is_err() {
@@ -76,7 +76,7 @@ impl<'a> Buffers<'a> {
     }
 
     /// Copies `bytes` to `position` and what follows; false if there is no room for them.
-    pub(super) fn write(&self, position: usize, bytes: &[u8]) -> bool {
+    pub(crate) fn write(&self, position: usize, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         for (address, length) in self.pieces(position, bytes.len()) {
             let (piece, behind) = rest.split_at(length);

@@ -1,4 +1,4 @@
-//! The host's end of a connection: a stream socket that was handed in.
+//! The host's end of a stream of the guest's: a socket that was handed in.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,14 +13,14 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 /// It is told of once for each change (edge-triggered): one that is readable while the guest takes nothing, or that has
 /// hung up, would wake the worker without end otherwise. No call waits, whatever the other holders of the socket have
 /// set: flags of an open file are shared with them.
-pub(super) struct HostEnd {
+pub(crate) struct HostEnd {
     socket: OwnedFd,
     epoll: Arc<Epoll>,
 }
 
 /// What became of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Received {
+pub(crate) enum Received {
     /// So many bytes, at least one.
     Bytes(usize),
     /// There is nothing now.
@@ -33,7 +33,7 @@ pub(super) enum Received {
 
 /// What became of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(crate) enum Sent {
     /// So many bytes were taken, at least one.
     Bytes(usize),
     /// Nothing is taken now.
@@ -44,7 +44,7 @@ pub(super) enum Sent {
 
 impl HostEnd {
     /// Listens to a socket; `number` is what its events carry.
-    pub(super) fn new(socket: OwnedFd, epoll: &Arc<Epoll>, number: u64) -> io::Result<Self> {
+    pub(crate) fn new(socket: OwnedFd, epoll: &Arc<Epoll>, number: u64) -> io::Result<Self> {
         let events =
             EventSet::IN | EventSet::OUT | EventSet::READ_HANG_UP | EventSet::EDGE_TRIGGERED;
         let event = EpollEvent::new(events, number);
@@ -52,12 +52,12 @@ impl HostEnd {
         Ok(Self { socket, epoll: Arc::clone(epoll) })
     }
 
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> Received {
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {
         self.receive_with(buffer, MsgFlags::empty())
     }
 
     /// What [`Self::receive`] would find, without taking it: at most one byte.
-    pub(super) fn look(&self) -> Received {
+    pub(crate) fn look(&self) -> Received {
         self.receive_with(&mut [0; 1], MsgFlags::MSG_PEEK)
     }
 
@@ -75,7 +75,7 @@ impl HostEnd {
     }
 
     /// An error means that nobody reads, not that nothing can be read: what the other end sent before is still there.
-    pub(super) fn send(&self, bytes: &[u8]) -> Sent {
+    pub(crate) fn send(&self, bytes: &[u8]) -> Sent {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         loop {
             return match send(self.socket.as_raw_fd(), bytes, flags) {
@@ -88,13 +88,13 @@ impl HostEnd {
     }
 
     /// The other end reads to its end.
-    pub(super) fn end_sending(&self) {
+    pub(crate) fn end_sending(&self) {
         // A socket that is not connected any more has ended already.
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Write);
     }
 
     /// The other end cannot write any more.
-    pub(super) fn end_receiving(&self) {
+    pub(crate) fn end_receiving(&self) {
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Read);
     }
 }
