@@ -15,6 +15,7 @@ pub mod net;
 pub mod pci;
 mod record;
 mod registers;
+pub mod rng;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod virtio;
