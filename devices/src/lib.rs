@@ -7,6 +7,7 @@
 pub mod balloon;
 pub mod block;
 mod bus;
+pub mod console;
 mod host_end;
 mod interrupt;
 pub mod legacy;
