@@ -136,6 +136,7 @@ impl Drop for Input {
 }
 
 /// Where a console's output goes. Written to on vCPU threads too, so it does not block, and what it does not take is lost.
+/// A reader that is gone is an error of the write: Rust's programs ignore SIGPIPE.
 #[derive(Debug)]
 pub(super) struct Output(File);
 

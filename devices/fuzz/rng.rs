@@ -1,0 +1,132 @@
+//! Whatever a driver describes and rings for, an entropy device comes to rest, can be saved, and goes on in another process.
+#![no_main]
+
+use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use corten_devices::rng::Rng;
+use corten_devices::testing::{FakeDriver, FakeRing, wiring};
+use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
+use corten_devices::{RateLimit, RateLimits, Records};
+use libfuzzer_sys::fuzz_target;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use vm_memory::{Bytes, GuestAddress};
+
+const RING: GuestAddress = GuestAddress(0x1000);
+/// More than the chains of a ring can need.
+const MOST_TURNS: usize = 1000;
+
+/// What to do, a number for it, an address, a length, and flags.
+type Step = (u8, u16, u64, u32, u16);
+
+struct Bench {
+    function: Arc<VirtioPci<Rng>>,
+    driver: FakeDriver,
+    ram: GuestRam,
+    tasks: Vec<Box<dyn QueueTask>>,
+}
+
+impl Bench {
+    fn new(has_limit: bool) -> Self {
+        let number = NonZeroU64::MIN.saturating_add(0x1_0000);
+        let limit = has_limit.then_some(RateLimit { per_second: number, burst: number });
+        let rng = Rng::new(RateLimits { bytes: limit, operations: None }).expect("it can be made");
+        let (wiring, _, _) = wiring(3, 1);
+        let ram = wiring.ram.clone();
+        let function = VirtioPci::new(rng, wiring).expect("it can be wired");
+        let driver = FakeDriver::new(Arc::clone(&function) as _, Arc::clone(&function) as _);
+        Self { function, driver, ram, tasks: Vec::new() }
+    }
+
+    fn start(&mut self, ring: &FakeRing) {
+        assert!(self.driver.negotiate(self.driver.offered()));
+        assert!(self.driver.set_up_queue(0, ring, 0xffff));
+        let _ = self.driver.ready();
+        self.resume();
+    }
+
+    fn resume(&mut self) {
+        self.tasks = self.function.activate().expect("what was saved is what can be");
+        self.tasks.iter_mut().for_each(|task| task.rearm());
+    }
+
+    fn pause(&mut self) {
+        let mut tasks = std::mem::take(&mut self.tasks);
+        for task in &mut tasks {
+            task.drain(Instant::now()).expect("nothing is in flight");
+        }
+        self.function.reclaim(tasks).expect("they are its own");
+    }
+
+    fn save(&self) -> Records {
+        let mut records = Records::default();
+        self.function.save("rng", &mut records).expect("a device at rest can be saved");
+        records
+    }
+
+    /// Goes on as one that was saved.
+    fn replace(&mut self, ring: &mut FakeRing) {
+        self.pause();
+        let records = self.save();
+        let mut next = Self::new(false);
+        let mut memory = vec![0; 0x1_0000];
+        self.ram.read_slice(&mut memory, GuestAddress(0)).expect("it is in memory");
+        next.ram.write_slice(&memory, GuestAddress(0)).expect("it is in memory");
+        next.function.load("rng", &mut records.clone()).expect("what was saved can be loaded");
+        assert_eq!(next.save(), records);
+        next.resume();
+        ring.move_to(&next.ram);
+        *self = next;
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..MOST_TURNS {
+            let mut woken = false;
+            for task in &mut self.tasks {
+                for wakeup in task.wakeups() {
+                    // SAFETY: open as long as the task lives.
+                    let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
+                    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+                    if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+                        task.on_event(wakeup.token);
+                        woken = true;
+                    }
+                }
+            }
+            if !woken {
+                return;
+            }
+        }
+        unreachable!("the worker spins");
+    }
+
+    fn take(&mut self, ring: &mut FakeRing, (what, number, address, length, flags): Step) {
+        match what % 8 {
+            0..3 => {
+                let [index, next] = number.to_le_bytes().map(|byte| u16::from(byte % 17));
+                let address = if what & 0x80 == 0 { address % 0x1_1000 } else { address };
+                ring.describe(index, (GuestAddress(address), length), flags, next);
+            }
+            3..6 => {
+                ring.offer(number % 17);
+                self.driver.ring(0);
+            }
+            6 if what & 0x80 == 0 => self.replace(ring),
+            6 => ring.set_available_index(number),
+            _ => self.driver.set_config(number.into(), &length.to_le_bytes()),
+        }
+        self.settle();
+    }
+}
+
+fuzz_target!(|input: (bool, Vec<Step>)| {
+    let (has_limit, steps) = input;
+    let mut bench = Bench::new(has_limit);
+    let mut ring = FakeRing::new(&bench.ram, RING, 16);
+    bench.start(&ring);
+    steps.into_iter().take(200).for_each(|step| bench.take(&mut ring, step));
+    bench.replace(&mut ring);
+    bench.settle();
+});
