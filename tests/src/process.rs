@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use corten_link::{
-    DiskDescription, DiskHost, Event, Grant, Link, MachineDescription, Message, Reply, Request,
-    Role,
+    DiskDescription, DiskHost, EntropyHost, Event, Grant, Link, MachineDescription, Message, Reply,
+    Request, Role,
 };
 use corten_vmm::arch::x86_64::boot::BootSource;
 
@@ -72,7 +72,12 @@ impl VmProcess {
     /// Goes on with a machine that another process saved, with whatever its devices are made of. It is paused.
     pub fn load_granted(saved: Grant, devices: Vec<(Role, OwnedFd)>) -> Result<Self> {
         let grant = saved.into_iter().chain(devices).collect();
-        Self::start(grant, Request::Load { disks: BTreeMap::new(), networks: BTreeMap::new() })
+        let request = Request::Load {
+            disks: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            entropy: EntropyHost::default(),
+        };
+        Self::start(grant, request)
     }
 
     /// Goes on with a machine that another process saved. It is paused.

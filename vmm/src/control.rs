@@ -56,7 +56,9 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
     control.spawn(move || receive(&receiver, &sender, &busy)).map_err(ControlError::Thread)?;
     let end = match request {
         Request::Boot { machine } => owner.boot(&machine),
-        Request::Load { disks, networks } => owner.load(&Hosts { disks, networks }),
+        Request::Load { disks, networks, entropy } => {
+            owner.load(&Hosts { disks, networks, entropy })
+        }
         other => return Err(ControlError::Unexpected(format!("{other:?}"))),
     };
     let end = end.unwrap_or_else(|error| End {

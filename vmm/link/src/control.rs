@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, DiskHost, EndReason, MachineDescription, Memory, NetworkHost};
+use crate::{Counters, DiskHost, EndReason, EntropyHost, MachineDescription, Memory, NetworkHost};
 
 /// What the control peer wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub enum Request {
         /// How to treat its networks, by name; the others by default.
         #[serde(default)]
         networks: BTreeMap<String, NetworkHost>,
+        /// How to give random numbers.
+        #[serde(default)]
+        entropy: EntropyHost,
     },
     /// Say how it is.
     Info,
@@ -48,6 +51,11 @@ pub enum Request {
     },
     /// Say how memory is used.
     Memory,
+    /// Attach the socket that comes as `connection` to a port of the console device, in place of what was attached.
+    Attach {
+        /// Number of the port: 0 is the terminal.
+        port: u32,
+    },
     /// Connect the socket that comes as `connection` to a port of the guest's. If the guest does not take it, it is closed.
     Connect {
         /// The port.
@@ -109,6 +117,9 @@ pub struct Info {
     pub memory: u64,
     /// How often the guest was reset.
     pub resets: u64,
+    /// Streams of the console device that a program of the guest has open, by number.
+    #[serde(default)]
+    pub open_ports: Vec<u32>,
 }
 
 /// Whether a VM runs.

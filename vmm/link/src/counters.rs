@@ -22,6 +22,10 @@ pub struct Counters {
     pub disks: BTreeMap<String, DiskCounters>,
     /// Those of each network interface, by name.
     pub networks: BTreeMap<String, NetworkCounters>,
+    /// Those of the console device.
+    pub console: ConsoleCounters,
+    /// Those of the entropy device.
+    pub entropy: EntropyCounters,
     /// Those of the balloon.
     pub balloon: BalloonCounters,
     /// Those of the socket device.
@@ -75,6 +79,34 @@ pub struct NetworkCounters {
     /// What the guest got wrong.
     pub bad_requests: u64,
     /// Times that a queue waited for its rate limit.
+    pub throttled: u64,
+}
+
+/// Numbers of the console device, over all of its ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ConsoleCounters {
+    /// Bytes that the guest sent.
+    pub sent_bytes: u64,
+    /// Bytes that the guest was sent.
+    pub received_bytes: u64,
+    /// Bytes that nobody took.
+    pub dropped_bytes: u64,
+    /// What the guest got wrong.
+    pub bad_requests: u64,
+}
+
+/// Numbers of the entropy device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct EntropyCounters {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Random bytes that the guest got.
+    pub bytes: u64,
+    /// What the guest got wrong.
+    pub bad_requests: u64,
+    /// Times that a request waited for the rate limit.
     pub throttled: u64,
 }
 

@@ -26,6 +26,12 @@ pub struct MachineDescription {
     /// Network interfaces, in the order in which the guest finds them.
     #[serde(default)]
     pub networks: Vec<NetworkDescription>,
+    /// A terminal and streams by name, without the cost of a serial port; none for none.
+    #[serde(default)]
+    pub console: Option<ConsoleDescription>,
+    /// Random numbers of the host's; none for none.
+    #[serde(default)]
+    pub entropy: Option<EntropyHost>,
     /// Takes back memory that the guest can spare; none for none.
     #[serde(default)]
     pub balloon: Option<BalloonDescription>,
@@ -163,6 +169,24 @@ pub struct NetworkRates {
     pub bytes: Option<Rate>,
     /// Packets.
     pub packets: Option<Rate>,
+}
+
+/// A console device as its user wants it. Port 0 is a terminal (`hvc0`): its output goes to the descriptor of the role
+/// `hvc`, its input comes from `hvc/input`; either may be missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct ConsoleDescription {
+    /// Names of streams, from port 1 on. Each may come with a socket of the role `port/NUMBER`, or get one later by
+    /// [`Request::Attach`](crate::Request::Attach).
+    pub streams: Vec<String>,
+}
+
+/// How the host gives random numbers. May change when a machine is loaded elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct EntropyHost {
+    /// Bytes.
+    pub bytes: Option<Rate>,
 }
 
 /// A balloon as its user wants it.

@@ -18,11 +18,13 @@ mod socket;
 
 pub use control::{Event, Info, Reply, Request, RunState};
 pub use counters::{
-    BalloonCounters, Counters, DiskCounters, GuestMemoryUse, Memory, NetworkCounters, VsockCounters,
+    BalloonCounters, ConsoleCounters, Counters, DiskCounters, EntropyCounters, GuestMemoryUse,
+    Memory, NetworkCounters, VsockCounters,
 };
 pub use description::{
-    BalloonDescription, DiskDescription, DiskEngine, DiskHost, ImageFormat, MachineDescription,
-    NetworkDescription, NetworkHost, NetworkRates, OnDiskError, Rate, VsockDescription,
+    BalloonDescription, ConsoleDescription, DiskDescription, DiskEngine, DiskHost, EntropyHost,
+    ImageFormat, MachineDescription, NetworkDescription, NetworkHost, NetworkRates, OnDiskError,
+    Rate, VsockDescription,
 };
 pub use end::EndReason;
 pub use message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message, MessageError, VERSION};

@@ -96,6 +96,21 @@ impl Role {
         format!("overlay/{name}").parse()
     }
 
+    /// Where the output of the console device's terminal goes.
+    pub fn terminal() -> Self {
+        Self("hvc".into())
+    }
+
+    /// Where its input comes from.
+    pub fn terminal_input() -> Self {
+        Self("hvc/input".into())
+    }
+
+    /// The host's end of a stream of the console device.
+    pub fn port(number: usize) -> Self {
+        Self(format!("port/{number}"))
+    }
+
     /// A connected stream socket.
     pub fn connection() -> Self {
         Self("connection".into())

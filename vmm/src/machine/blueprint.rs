@@ -121,6 +121,10 @@ pub enum DeviceBlueprint {
     Disk(DiskBlueprint),
     /// A network interface.
     Network(NetworkBlueprint),
+    /// Terminal and streams.
+    Console(ConsoleBlueprint),
+    /// Random numbers.
+    Entropy,
     /// A balloon.
     Balloon(BalloonBlueprint),
     /// A socket device.
@@ -133,6 +137,8 @@ impl DeviceBlueprint {
         match self {
             Self::Disk(disk) => format!("disk/{}", disk.name),
             Self::Network(network) => format!("net/{}", network.name),
+            Self::Console(_) => "console".into(),
+            Self::Entropy => "entropy".into(),
             Self::Balloon(_) => "balloon".into(),
             Self::Vsock(_) => "vsock".into(),
         }
@@ -173,6 +179,14 @@ pub struct NetworkBlueprint {
     pub queue_size: u16,
     /// Whether segmentation of UDP is offered.
     pub uso: bool,
+}
+
+/// A console device as its guest sees it: a terminal, and streams from port 1 on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConsoleBlueprint {
+    /// Names of the streams.
+    pub streams: Vec<String>,
 }
 
 /// A balloon as its guest sees it.

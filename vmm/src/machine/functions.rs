@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use corten_devices::balloon::{Balloon, PAGE_SIZE};
 use corten_devices::block::{Block, LockError};
+use corten_devices::console::{self, Console};
 use corten_devices::net::Net;
 use corten_devices::pci::{Doorbell, Ecam, Ports, Root, RootError};
+use corten_devices::rng::Rng;
 use corten_devices::virtio::{
     ActivateError, GuestRam, ReclaimError, Transport, VirtioPci, Wiring, WiringError,
 };
@@ -20,8 +22,8 @@ use vm_memory::GuestAddress;
 use super::Input;
 use super::blueprint::PciBlueprint;
 use super::devices::{
-    AnyFunction, Devices, MemoryUse, balloon_counters, disk_counters, network_counters,
-    vsock_counters,
+    AnyFunction, Devices, MemoryUse, balloon_counters, console_counters, disk_counters,
+    entropy_counters, network_counters, vsock_counters,
 };
 use super::routes::FunctionRoutes;
 use super::vcpus::Buses;
@@ -281,6 +283,10 @@ impl Functions {
         counters.networks = networks
             .map(|(name, network)| (name.into(), network.device(network_counters)))
             .collect();
+        counters.console =
+            self.console().map(|console| console.device(console_counters)).unwrap_or_default();
+        counters.entropy =
+            self.entropy().map(|entropy| entropy.device(entropy_counters)).unwrap_or_default();
         counters.balloon =
             self.balloon().map(|balloon| balloon.device(balloon_counters)).unwrap_or_default();
         counters.vsock = self.vsock().map(|vsock| vsock.device(vsock_counters)).unwrap_or_default();
@@ -304,7 +310,12 @@ impl Functions {
         self.balloon().map(|balloon| balloon.device(MemoryUse::of)).unwrap_or_default()
     }
 
-    /// Where sockets are handed in, if there is a socket device.
+    /// Where sockets for ports of the console device are handed in, if there is one.
+    pub(super) fn ports(&self) -> Option<console::HostSide> {
+        self.console().map(|console| console.device(Console::host_side))
+    }
+
+    /// Where connections are handed in, if there is a socket device.
     pub(super) fn sockets(&self) -> Option<HostSide> {
         self.vsock().map(|vsock| vsock.device(Vsock::host_side))
     }
@@ -319,6 +330,20 @@ impl Functions {
     fn networks(&self) -> impl Iterator<Item = (&str, &Arc<VirtioPci<Net>>)> {
         self.members.iter().filter_map(|member| match &member.function {
             AnyFunction::Network(network) => Some((member.name(), network)),
+            _ => None,
+        })
+    }
+
+    fn console(&self) -> Option<&Arc<VirtioPci<Console>>> {
+        self.members.iter().find_map(|member| match &member.function {
+            AnyFunction::Console(console) => Some(console),
+            _ => None,
+        })
+    }
+
+    fn entropy(&self) -> Option<&Arc<VirtioPci<Rng>>> {
+        self.members.iter().find_map(|member| match &member.function {
+            AnyFunction::Entropy(entropy) => Some(entropy),
             _ => None,
         })
     }

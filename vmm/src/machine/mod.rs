@@ -21,8 +21,8 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use corten_devices::block::DiskFailure;
-use corten_devices::vsock::HostSide;
 use corten_devices::{BusError, Effect, RecordError, Records, Registers, State};
+use corten_devices::{console, vsock};
 use corten_link::{Counters, Memory};
 use kvm_bindings::{
     KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, kvm_cpuid_entry2,
@@ -39,8 +39,8 @@ use crate::kvm::{Kick, KvmError, KvmPages, Vm};
 use crate::ram::{Ram, RamError};
 
 pub use blueprint::{
-    BalloonBlueprint, Blueprint, CpuidLeaf, DeviceBlueprint, DiskBlueprint, Firmware,
-    FunctionBlueprint, HostProcessor, Identification, MACHINE_VERSION, MachineSpec,
+    BalloonBlueprint, Blueprint, ConsoleBlueprint, CpuidLeaf, DeviceBlueprint, DiskBlueprint,
+    Firmware, FunctionBlueprint, HostProcessor, Identification, MACHINE_VERSION, MachineSpec,
     NetworkBlueprint, PciBlueprint, PlanError, VcpuBlueprint, VsockBlueprint, plan,
 };
 use clock::ClockState;
@@ -574,8 +574,13 @@ impl Machine {
         self.functions.poll_memory(interval)
     }
 
-    /// Where sockets for its guest are handed in, if there is a socket device.
-    pub fn sockets(&self) -> Option<HostSide> {
+    /// Where sockets for ports of its console device are handed in, if there is one.
+    pub fn ports(&self) -> Option<console::HostSide> {
+        self.functions.ports()
+    }
+
+    /// Where connections with its guest are handed in, if there is a socket device.
+    pub fn sockets(&self) -> Option<vsock::HostSide> {
         self.functions.sockets()
     }
 

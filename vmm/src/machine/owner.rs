@@ -23,8 +23,9 @@ use thiserror::Error;
 
 use super::devices::Parts;
 use super::{
-    Blueprint, DeviceSetupError, Devices, EndCause, FunctionError, Hosts, Identification, Input,
-    Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket, host_processor, plan,
+    Blueprint, DeviceBlueprint, DeviceSetupError, Devices, EndCause, FunctionError, Hosts,
+    Identification, Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket,
+    host_processor, plan,
 };
 use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
@@ -430,6 +431,9 @@ impl Owner {
                 Ok(memory) => Reply::Memory { memory },
                 Err(error) => refused(&chain(&error)),
             },
+            Request::Attach { port } => {
+                attach(machine, port, granted).unwrap_or_else(|reason| refused(&reason))
+            }
             request @ (Request::Connect { .. }
             | Request::GrantConnection { .. }
             | Request::RefuseConnection { .. }) => {
@@ -472,6 +476,7 @@ impl Owner {
             vcpus: u32::try_from(blueprint.vcpus.len()).unwrap_or(u32::MAX),
             memory: blueprint.slots.iter().map(|slot| slot.size).sum(),
             resets: self.resets,
+            open_ports: open_ports(machine),
         }
     }
 }
@@ -499,13 +504,23 @@ fn spec_of(description: &MachineDescription, parts: &Parts) -> MachineSpec {
     }
 }
 
+/// Attaches a socket to a port of the console device.
+fn attach(machine: &Machine, port: u32, mut granted: Grant) -> Result<Reply, String> {
+    let ports = machine.ports().ok_or("the machine has no console device")?;
+    let socket = socket(&mut granted)?;
+    let port = usize::try_from(port).unwrap_or(usize::MAX);
+    ports.attach(port, socket).map(|()| Reply::Done).map_err(|error| chain(&error))
+}
+
+fn socket(granted: &mut Grant) -> Result<OwnedFd, String> {
+    let missing = || OwnerError::NotGranted(Role::connection()).to_string();
+    granted.remove(&Role::connection()).ok_or_else(missing)
+}
+
 /// Hands a socket to the guest, or tells it that it gets none.
 fn connection(machine: &Machine, request: &Request, mut granted: Grant) -> Result<Reply, String> {
     let sockets = machine.sockets().ok_or("the machine has no socket device")?;
-    let mut socket = || {
-        let missing = || OwnerError::NotGranted(Role::connection()).to_string();
-        granted.remove(&Role::connection()).ok_or_else(missing)
-    };
+    let mut socket = || socket(&mut granted);
     let ordered = match request {
         Request::Connect { port } => sockets.connect(socket()?, *port),
         Request::GrantConnection { ticket } => sockets.grant(*ticket, socket()?),
@@ -513,6 +528,16 @@ fn connection(machine: &Machine, request: &Request, mut granted: Grant) -> Resul
         _ => Ok(()),
     };
     ordered.map(|()| Reply::Done).map_err(|error| chain(&error))
+}
+
+/// Streams of the console device that a program of the guest has open.
+fn open_ports(machine: &Machine) -> Vec<u32> {
+    let streams = machine.blueprint().pci.functions.iter().find_map(|function| {
+        let DeviceBlueprint::Console(console) = &function.device else { return None };
+        u32::try_from(console.streams.len()).ok()
+    });
+    let (Some(streams), Some(ports)) = (streams, machine.ports()) else { return Vec::new() };
+    (1..=streams).filter(|port| ports.is_open(*port as usize)).collect()
 }
 
 fn balloon(is_there: bool) -> Reply {

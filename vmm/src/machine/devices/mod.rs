@@ -5,7 +5,9 @@
 //! device will ever need of the host is made here, before the process is locked in.
 
 mod balloon;
+mod console;
 mod disks;
+mod entropy;
 mod networks;
 mod vsock;
 
@@ -17,23 +19,27 @@ use std::sync::mpsc::Sender;
 
 use corten_devices::balloon::Balloon;
 use corten_devices::block::{Block, BlockError, Disk, DiskError, ImageError};
+use corten_devices::console::{Console, ConsoleError};
 use corten_devices::net::{Net, NetError};
+use corten_devices::rng::Rng;
 use corten_devices::virtio::{Device, Transport, VirtioPci, Wiring, WiringError};
 use corten_devices::vsock::{Vsock, VsockError};
 use corten_devices::{RateLimit, RateLimits};
 use corten_link::{
-    DiskDescription, DiskHost, Grant, MachineDescription, NetworkDescription, NetworkHost, Rate,
-    Role, RoleError,
+    DiskDescription, DiskHost, EntropyHost, Grant, MachineDescription, NetworkDescription,
+    NetworkHost, Rate, Role, RoleError,
 };
 use thiserror::Error;
 
 use super::{
-    BalloonBlueprint, Blueprint, DeviceBlueprint, DiskBlueprint, Input, NetworkBlueprint,
-    VsockBlueprint,
+    BalloonBlueprint, Blueprint, ConsoleBlueprint, DeviceBlueprint, DiskBlueprint, Input,
+    NetworkBlueprint, VsockBlueprint,
 };
 
 pub(super) use balloon::{MemoryUse, balloon_counters};
+pub(super) use console::console_counters;
 pub(super) use disks::disk_counters;
+pub(super) use entropy::entropy_counters;
 pub(super) use networks::network_counters;
 pub(super) use vsock::vsock_counters;
 
@@ -50,6 +56,8 @@ pub struct Hosts {
     pub disks: BTreeMap<String, DiskHost>,
     /// Networks.
     pub networks: BTreeMap<String, NetworkHost>,
+    /// Random numbers.
+    pub entropy: EntropyHost,
 }
 
 impl Hosts {
@@ -58,7 +66,8 @@ impl Hosts {
         let disks = description.disks.iter().map(|disk| (disk.name.clone(), disk.host.clone()));
         let networks = description.networks.iter();
         let networks = networks.map(|network| (network.name.clone(), network.host.clone()));
-        Self { disks: disks.collect(), networks: networks.collect() }
+        let entropy = description.entropy.unwrap_or_default();
+        Self { disks: disks.collect(), networks: networks.collect(), entropy }
     }
 
     fn disk(&self, name: &str) -> DiskHost {
@@ -91,6 +100,12 @@ pub enum DeviceSetupError {
     /// No interface.
     #[error("the network {0:?} cannot be used")]
     Network(String, #[source] NetError),
+    /// No console device.
+    #[error("cannot make the console device")]
+    Console(#[source] ConsoleError),
+    /// No entropy device.
+    #[error("cannot make the entropy device")]
+    Entropy(#[source] io::Error),
     /// No balloon.
     #[error("cannot make the balloon")]
     Balloon(#[source] io::Error),
@@ -107,6 +122,7 @@ pub enum DeviceSetupError {
 pub(super) struct Parts {
     disks: BTreeMap<String, Disk>,
     networks: BTreeMap<String, Net>,
+    console: Option<Console>,
 }
 
 impl Parts {
@@ -122,6 +138,9 @@ impl Parts {
         for network in &description.networks {
             let interface = networks::planned(network, granted)?;
             parts.networks.insert(network.name.clone(), interface);
+        }
+        if let Some(console) = &description.console {
+            parts.console = Some(console::device(&console.streams, granted)?);
         }
         Ok(parts)
     }
@@ -144,7 +163,12 @@ impl Parts {
                     let interface = networks::pinned(network, &host, granted)?;
                     parts.networks.insert(network.name.clone(), interface);
                 }
-                DeviceBlueprint::Balloon(_) | DeviceBlueprint::Vsock(_) => {}
+                DeviceBlueprint::Console(plan) => {
+                    parts.console = Some(console::device(&plan.streams, granted)?);
+                }
+                DeviceBlueprint::Entropy
+                | DeviceBlueprint::Balloon(_)
+                | DeviceBlueprint::Vsock(_) => {}
             }
         }
         Ok(parts)
@@ -160,6 +184,8 @@ impl Parts {
             let interface = self.networks.get(&network.name);
             DeviceBlueprint::Network(networks::blueprint(network, interface))
         };
+        let console = description.console.as_ref();
+        let console = console.map(|wanted| ConsoleBlueprint { streams: wanted.streams.clone() });
         let balloon = description.balloon.map(|wanted| BalloonBlueprint {
             deflate_on_oom: wanted.deflate_on_oom,
             reporting: wanted.reporting,
@@ -169,6 +195,8 @@ impl Parts {
         let networks = description.networks.iter().map(network);
         disks
             .chain(networks)
+            .chain(console.map(DeviceBlueprint::Console))
+            .chain(description.entropy.map(|_| DeviceBlueprint::Entropy))
             .chain(balloon.map(DeviceBlueprint::Balloon))
             .chain(vsock.map(DeviceBlueprint::Vsock))
             .collect()
@@ -194,6 +222,10 @@ impl Parts {
                     let network = self.networks.remove(&plan.name).ok_or_else(missing)?;
                     AnyDevice::Network(network)
                 }
+                DeviceBlueprint::Console(_) => {
+                    AnyDevice::Console(self.console.take().ok_or_else(missing)?)
+                }
+                DeviceBlueprint::Entropy => AnyDevice::Entropy(entropy::device(hosts.entropy)?),
                 DeviceBlueprint::Balloon(plan) => AnyDevice::Balloon(balloon::device(plan)?),
                 DeviceBlueprint::Vsock(plan) => AnyDevice::Vsock(vsock::device(plan, owner)?),
             };
@@ -209,6 +241,10 @@ pub enum AnyDevice {
     Disk(Block),
     /// A network interface.
     Network(Net),
+    /// Terminal and streams.
+    Console(Console),
+    /// Random numbers.
+    Entropy(Rng),
     /// A balloon.
     Balloon(Balloon),
     /// A socket device.
@@ -221,6 +257,8 @@ impl AnyDevice {
         match self {
             Self::Disk(device) => device.queue_sizes(),
             Self::Network(device) => device.queue_sizes(),
+            Self::Console(device) => device.queue_sizes(),
+            Self::Entropy(device) => device.queue_sizes(),
             Self::Balloon(device) => device.queue_sizes(),
             Self::Vsock(device) => device.queue_sizes(),
         }
@@ -232,6 +270,8 @@ impl AnyDevice {
         Ok(match self {
             Self::Disk(device) => AnyFunction::Disk(VirtioPci::new(device, wiring)?),
             Self::Network(device) => AnyFunction::Network(VirtioPci::new(device, wiring)?),
+            Self::Console(device) => AnyFunction::Console(VirtioPci::new(device, wiring)?),
+            Self::Entropy(device) => AnyFunction::Entropy(VirtioPci::new(device, wiring)?),
             Self::Balloon(device) => AnyFunction::Balloon(VirtioPci::new(device, wiring)?),
             Self::Vsock(device) => AnyFunction::Vsock(VirtioPci::new(device, wiring)?),
         })
@@ -242,6 +282,8 @@ impl AnyDevice {
 pub(super) enum AnyFunction {
     Disk(Arc<VirtioPci<Block>>),
     Network(Arc<VirtioPci<Net>>),
+    Console(Arc<VirtioPci<Console>>),
+    Entropy(Arc<VirtioPci<Rng>>),
     Balloon(Arc<VirtioPci<Balloon>>),
     Vsock(Arc<VirtioPci<Vsock>>),
 }
@@ -252,6 +294,8 @@ impl AnyFunction {
         match self {
             Self::Disk(function) => &**function,
             Self::Network(function) => &**function,
+            Self::Console(function) => &**function,
+            Self::Entropy(function) => &**function,
             Self::Balloon(function) => &**function,
             Self::Vsock(function) => &**function,
         }
@@ -262,6 +306,8 @@ impl AnyFunction {
         match self {
             Self::Disk(function) => Arc::clone(function) as _,
             Self::Network(function) => Arc::clone(function) as _,
+            Self::Console(function) => Arc::clone(function) as _,
+            Self::Entropy(function) => Arc::clone(function) as _,
             Self::Balloon(function) => Arc::clone(function) as _,
             Self::Vsock(function) => Arc::clone(function) as _,
         }
@@ -272,6 +318,8 @@ impl AnyFunction {
         Some(match self {
             Self::Disk(function) => AnyDevice::Disk(VirtioPci::into_device(function)?),
             Self::Network(function) => AnyDevice::Network(VirtioPci::into_device(function)?),
+            Self::Console(function) => AnyDevice::Console(VirtioPci::into_device(function)?),
+            Self::Entropy(function) => AnyDevice::Entropy(VirtioPci::into_device(function)?),
             Self::Balloon(function) => AnyDevice::Balloon(VirtioPci::into_device(function)?),
             Self::Vsock(function) => AnyDevice::Vsock(VirtioPci::into_device(function)?),
         })
