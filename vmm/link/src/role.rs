@@ -76,6 +76,28 @@ impl Role {
         format!("tap/{network}/{queue}").parse()
     }
 
+    /// The network and the queue, if it is the role of a TAP's queue.
+    pub fn tap_queue(&self) -> Option<(&str, u16)> {
+        self.numbered("tap/")
+    }
+
+    /// A fresh open /dev/vhost-net, for queue pair `pair` of the interface on `network`: nobody has used it before.
+    pub fn vhost(network: &str, pair: u16) -> Result<Self, RoleError> {
+        format!("vhost/{network}/{pair}").parse()
+    }
+
+    /// The network and the queue pair, if it is the role of a vhost-net.
+    pub fn vhost_pair(&self) -> Option<(&str, u16)> {
+        self.numbered("vhost/")
+    }
+
+    /// A name and a number behind `kind`, the number as we write it: no two roles are of the same queue.
+    fn numbered(&self, kind: &str) -> Option<(&str, u16)> {
+        let (name, number) = self.0.strip_prefix(kind)?.split_once('/')?;
+        let parsed = number.parse().ok()?;
+        (format!("{parsed}") == number).then_some((name, parsed))
+    }
+
     /// The disk `name`.
     pub fn disk(name: &str) -> Result<Self, RoleError> {
         format!("disk/{name}").parse()
@@ -185,6 +207,20 @@ mod tests {
         assert_eq!(Role::disk("vda").unwrap().disk_name(), Some("vda"));
         assert_eq!(Role::tap("net1", 3).unwrap().disk_name(), None);
         assert!(Role::disk("a/b").unwrap().disk_name().is_none());
+    }
+
+    #[test]
+    fn roles_of_queues_say_of_which() {
+        let role = |text: &str| text.parse::<Role>().unwrap();
+        assert_eq!(Role::tap("net1", 3).unwrap().tap_queue(), Some(("net1", 3)));
+        assert_eq!(Role::vhost("net1", 0).unwrap().as_str(), "vhost/net1/0");
+        assert_eq!(role("vhost/my-net/12").vhost_pair(), Some(("my-net", 12)));
+        assert_eq!(role("vhost/my-net/12").tap_queue(), None);
+        assert_eq!(role("tap/net1/0").vhost_pair(), None);
+        for text in ["tap", "tap/net1", "tap/net1/x", "tap/net1/007", "tap/net1/65536", "taps/a/1"]
+        {
+            assert_eq!(role(text).tap_queue(), None, "{text}");
+        }
     }
 
     #[test]
