@@ -176,6 +176,8 @@ impl ControlTask {
                 count(&self.shared.metrics.malformed);
                 self.queue.put_back();
                 self.queue.fail();
+                // Those that take no chains themselves do not see it.
+                self.shared.nudge();
                 return;
             };
             let command = bytes.and_then(|bytes| Command::parse(&bytes, self.features));

@@ -19,10 +19,11 @@ use super::config::{NetConfig, NetError};
 use super::control::ControlTask;
 use super::filter::ReceiveFilter;
 use super::mac::MacAddress;
-use super::metrics::{Metrics, NetCounters};
+use super::metrics::{Metrics, NetCounters, count};
 use super::offload::{FEATURES, Offloads, USO_FEATURES};
 use super::state::NetState;
 use super::tap::{TapFault, TapQueue};
+use super::vhost::{VhostDevice, VhostPair, VhostRefusal, VhostTask};
 use super::worker::{Lane, NetTask, PairTask, Shared, Terms, nudge};
 use crate::limits::Limiter;
 use crate::virtio::{ActivateError, Activation, Device, VirtQueue, read_config};
@@ -43,6 +44,10 @@ pub struct Net {
     shared: Arc<Shared>,
     /// By pair; those that are not in tasks.
     lanes: Vec<Option<Lane>>,
+    /// By pair; those that are not in tasks. None at all if packets are moved by this process.
+    vhosts: Vec<Option<VhostPair>>,
+    /// What is in the TAP is of a time without this driver.
+    is_fresh: bool,
     /// Queues that a driver enabled for no use, while the others are in tasks.
     unused: Vec<VirtQueue>,
     /// What the driver took, from its first activation to its reset.
@@ -76,6 +81,7 @@ impl Net {
             announce: AtomicBool::new(false),
             receive_limiter: limiter(config.receive),
             transmit_limiter: limiter(config.transmit),
+            has_vhost: AtomicBool::new(false),
             metrics: Metrics::default(),
         };
         Ok(Self {
@@ -86,9 +92,37 @@ impl Net {
             queue_size: config.queue_size,
             shared: Arc::new(shared),
             lanes,
+            vhosts: Vec::new(),
+            is_fresh: true,
             unused: Vec::new(),
             features: None,
         })
+    }
+
+    /// Has the kernel move packets, from the next driver on: one open /dev/vhost-net for each pair of queues, in order,
+    /// that nobody used before. To be called before the vmm is locked in, and before the guest runs. What drivers are
+    /// offered does not change. If it is refused, this process moves the packets.
+    pub fn use_vhost(&mut self, descriptors: Vec<OwnedFd>) -> Result<(), VhostRefusal> {
+        if descriptors.len() != usize::from(self.pairs) {
+            return Err(VhostRefusal::Count { given: descriptors.len(), pairs: self.pairs });
+        }
+        if self.shared.receive_limiter.is_some() || self.shared.transmit_limiter.is_some() {
+            return Err(VhostRefusal::Limited);
+        }
+        let mut vhosts = Vec::new();
+        for (pair, fd) in (0_u16..).zip(descriptors) {
+            let vhost = VhostDevice::new(fd)
+                .and_then(VhostPair::new)
+                .map_err(|source| VhostRefusal::Descriptor { pair, source })?;
+            let missing = vhost.missing_features();
+            if missing != 0 {
+                return Err(VhostRefusal::Features { pair, missing });
+            }
+            vhosts.push(Some(vhost));
+        }
+        self.vhosts = vhosts;
+        self.shared.has_vhost.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Whether it offers segmentation of UDP: to be pinned as [`NetConfig::uso`] for every host the machine will be on.
@@ -150,6 +184,30 @@ impl Net {
             tap.set_offloads(offloads.flags())?;
         }
         self.shared.set_active(self.shared.active.load(Ordering::Acquire))
+    }
+
+    /// Whether vhost serves these pairs of a driver with these features: then it has been told of them.
+    fn set_up_vhost(&mut self, pairs: &[(VirtQueue, VirtQueue)], features: u64) -> bool {
+        if !self.shared.has_vhost.load(Ordering::Acquire) {
+            return false;
+        }
+        let vhosts = self.vhosts.iter().flatten().zip(pairs);
+        let set_up = vhosts
+            .map(|(vhost, (receive, transmit))| vhost.set_up(features, [receive, transmit]))
+            .collect::<io::Result<Vec<()>>>();
+        let is_set_up = set_up.is_ok_and(|pairs_set_up| pairs_set_up.len() == pairs.len());
+        if !is_set_up {
+            count(&self.shared.metrics.vhost_refused);
+            return false;
+        }
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.packet.forget();
+        }
+        if self.is_fresh {
+            // The kernel would give it frames that need an offload which a driver before it took.
+            self.shared.taps.iter().for_each(TapQueue::discard_frames);
+        }
+        true
     }
 
     /// The queues of each pair, from the first one on, as far as the driver enabled both; the control queue; the rest.
@@ -268,15 +326,22 @@ impl Device for Net {
             is_mergeable: features & 1 << VIRTIO_NET_F_MRG_RXBUF != 0,
             mtu: self.mtu.unwrap_or_default().max(USUAL_MTU),
         };
+        let by_vhost = self.set_up_vhost(&pairs, features);
         let pair = |(pair, queues): (u16, _)| {
+            let shared = Arc::clone(&self.shared);
+            if by_vhost {
+                let vhost = self.vhosts.get_mut(usize::from(pair))?.take()?;
+                return Some(NetTask::Vhost(Box::new(VhostTask::new(pair, queues, vhost, shared))));
+            }
             let lane = self.lanes.get_mut(usize::from(pair))?.take()?;
-            let task = PairTask::new(pair, queues, lane, Arc::clone(&self.shared), terms);
+            let task = PairTask::new(pair, queues, lane, shared, terms);
             Some(NetTask::Pair(Box::new(task)))
         };
         let mut tasks: Vec<NetTask> = (0..).zip(pairs).filter_map(pair).collect();
         tasks.extend(control.map(|queue| {
             NetTask::Control(ControlTask::new(queue, Arc::clone(&self.shared), features, usable))
         }));
+        self.is_fresh = false;
         self.unused = unused;
         self.features = Some(features);
         Ok(tasks)
@@ -293,6 +358,13 @@ impl Device for Net {
                         *place = Some(lane);
                     }
                 }
+                NetTask::Vhost(task) => {
+                    let (pair, vhost, both) = task.into_parts();
+                    queues.extend(both);
+                    if let Some(place) = self.vhosts.get_mut(usize::from(pair)) {
+                        *place = Some(vhost);
+                    }
+                }
                 NetTask::Control(task) => queues.push(task.into_queue()),
             }
         }
@@ -307,6 +379,7 @@ impl Device for Net {
             // A TAP that is gone has nothing to undo; any other is set up anew at the next activation.
             let _ = tap.set_offloads(0);
         }
+        self.is_fresh = true;
         self.shared.set_filter(ReceiveFilter::new(self.mac));
         self.shared.active.store(1, Ordering::Release);
         self.shared.announce.store(false, Ordering::Release);
@@ -325,6 +398,8 @@ impl Device for Net {
             let name = RecordName { kind: NetState::KIND.into(), instance: instance.into() };
             RecordError::Impossible { name, reason }
         })?;
+        // What came for it on the way here.
+        self.is_fresh = false;
         self.shared.set_filter(saved.filter);
         self.shared.active.store(saved.active_pairs, Ordering::Release);
         self.shared.announce.store(saved.announce, Ordering::Release);

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of one interface since it was made, over all of its queues. Received is what the guest received.
+/// Counts of one interface since it was made, over all of its queues. Received is what the guest received. Frames that
+/// vhost moves are not in them: the TAP counts those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetCounters {
     /// Frames given to the guest.
@@ -27,6 +28,10 @@ pub struct NetCounters {
     pub malformed: u64,
     /// Times that a queue waited for its rate limit.
     pub throttled: u64,
+    /// Drivers that were not served by vhost although there is one.
+    pub vhost_refused: u64,
+    /// Times that vhost found a ring broken, or failed.
+    pub vhost_errors: u64,
 }
 
 /// The counters as the queues' tasks share them.
@@ -43,6 +48,8 @@ pub(super) struct Metrics {
     pub(super) refused: AtomicU64,
     pub(super) malformed: AtomicU64,
     pub(super) throttled: AtomicU64,
+    pub(super) vhost_refused: AtomicU64,
+    pub(super) vhost_errors: AtomicU64,
 }
 
 /// Adds one to a counter.
@@ -77,6 +84,8 @@ impl Metrics {
             refused: read(&self.refused),
             malformed: read(&self.malformed),
             throttled: read(&self.throttled),
+            vhost_refused: read(&self.vhost_refused),
+            vhost_errors: read(&self.vhost_errors),
         }
     }
 }

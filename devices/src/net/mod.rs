@@ -23,6 +23,10 @@
 //!
 //! **Pairs.** The TAP sends frames to attached queues only, so those of pairs that are not active are detached.
 //!
+//! **vhost.** Where the kernel's vhost-net was handed in ([`Net::use_vhost`]) the kernel moves the packets of drivers that it can
+//! serve, and nothing here is woken for them. What follows from that is in `vhost`. The offer to drivers and the saved
+//! state are the same.
+//!
 //! **Failures of the host.** What the TAP refuses, being down or gone, is lost as on a cable that is not plugged in. A TAP
 //! that cannot be read is asked again once a second.
 //!
@@ -31,7 +35,7 @@
 //! ioctl (TUNSETQUEUE) when the driver changes the number of pairs. The owner, to start and stop: ioctl (TUNSETVNETHDRSZ,
 //! TUNSETOFFLOAD, TUNSETQUEUE). A vCPU makes none.
 //!
-//! **Pause** waits for nothing: no packet is under way between two calls of a task. What the TAP has stays there, and a
+//! **Pause** waits for nothing but vhost: no packet is under way between two calls of a task. What the TAP has stays there, and a
 //! packet that waits for buffers stays here. **Saved** are what the guest was promised (checked when loading), what the
 //! driver wants to receive, its address, the number of active pairs, and whether it is to announce itself. Not saved: a
 //! packet that waits for buffers, the levels of rate limits, counters.
@@ -50,6 +54,7 @@ mod receive;
 mod state;
 mod tap;
 mod transmit;
+mod vhost;
 mod worker;
 
 pub use self::config::{NetConfig, NetError};
@@ -62,6 +67,7 @@ pub use self::mac::{MacAddress, MacAddressError};
 pub use self::metrics::NetCounters;
 pub use self::state::NetState;
 pub use self::tap::TapFault;
+pub use self::vhost::{VhostRefusal, VhostTask};
 pub use self::worker::{NetTask, PairTask};
 
 #[cfg(test)]

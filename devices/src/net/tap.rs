@@ -17,6 +17,9 @@ nix::ioctl_write_ptr_bad!(set_queue, libc::TUNSETQUEUE, libc::ifreq);
 nix::ioctl_write_ptr_bad!(set_header_size, libc::TUNSETVNETHDRSZ, c_int);
 nix::ioctl_write_int_bad!(set_offload, libc::TUNSETOFFLOAD);
 
+/// Frames dropped at once. The kernel queues 1000, unless told otherwise.
+const MAX_DISCARDED: usize = 4096;
+
 /// Why a descriptor cannot be a queue of an interface.
 #[derive(Debug, Error)]
 pub enum TapFault {
@@ -142,6 +145,19 @@ impl TapQueue {
         Ok(has_uso)
     }
 
+    /// Drops the frames that are in the queue, up to more than one holds unless somebody made it so.
+    pub(super) fn discard_frames(&self) {
+        let mut start = [0_u8; 64];
+        let vector = iovec { iov_base: start.as_mut_ptr().cast(), iov_len: start.len() };
+        for _ in 0..MAX_DISCARDED {
+            // SAFETY: the vector is memory of our own.
+            match unsafe { self.read(&[vector]) } {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return,
+                _ => {}
+            }
+        }
+    }
+
     /// Reads one frame with its header: as many bytes as there is room for.
     ///
     /// # Safety
@@ -164,6 +180,12 @@ impl TapQueue {
         // SAFETY: the descriptor is open; the caller answers for the vectors.
         let answer = unsafe { libc::writev(self.fd.as_raw_fd(), vectors.as_ptr(), count) };
         usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl AsRawFd for TapQueue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 }
 

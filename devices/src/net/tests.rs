@@ -63,7 +63,10 @@ struct Bench {
 
 impl Bench {
     fn new(config: &NetConfig, taps: Vec<OwnedFd>) -> Self {
-        let net = Net::new(config, taps).unwrap();
+        Self::of(Net::new(config, taps).unwrap())
+    }
+
+    fn of(net: Net) -> Self {
         let queues = net.queue_sizes().len();
         let (wiring, interrupts, _) = wiring(3, queues);
         let ram = wiring.ram.clone();

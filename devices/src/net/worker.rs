@@ -17,6 +17,7 @@ use super::offload::Offloads;
 use super::receive::{Packet, Receiver};
 use super::tap::{TapQueue, TapWatch};
 use super::transmit::Transmitter;
+use super::vhost::VhostTask;
 use crate::limits::Limiter;
 use crate::pci::lock;
 use crate::virtio::{DrainError, QueueTask, VirtQueue, Wakeup};
@@ -64,6 +65,8 @@ pub(super) struct Shared {
     pub(super) announce: AtomicBool,
     pub(super) receive_limiter: Option<Mutex<Limiter>>,
     pub(super) transmit_limiter: Option<Mutex<Limiter>>,
+    /// There is vhost, and it has not failed.
+    pub(super) has_vhost: AtomicBool,
     pub(super) metrics: Metrics,
 }
 
@@ -77,7 +80,7 @@ impl Shared {
     }
 
     /// The TAP's queue of a pair that carries packets.
-    fn active_tap(&self, pair: u16) -> Option<&TapQueue> {
+    pub(super) fn active_tap(&self, pair: u16) -> Option<&TapQueue> {
         let is_active = pair < self.active.load(Ordering::Acquire);
         self.taps.get(usize::from(pair)).filter(|_| is_active)
     }
@@ -90,11 +93,16 @@ impl Shared {
             // If that fails as well, the TAP is gone, and there is nothing to attach to.
             let _ = self.switch(before);
         }
+        self.nudge();
+        result
+    }
+
+    /// Has every pair's task look at what there is to do.
+    pub(super) fn nudge(&self) {
         for nudge in &self.nudges {
             // The only failure is a count of 2^64 - 1, at which it is nudged already.
             let _ = nudge.write(1);
         }
-        result
     }
 
     /// Attaches before it activates, and deactivates before it detaches: no task reads a queue that gets nothing.
@@ -315,6 +323,8 @@ fn set(timer: &TimerFd, wait: Duration) {
 pub enum NetTask {
     /// That carry packets.
     Pair(Box<PairTask>),
+    /// That carry packets, which vhost moves.
+    Vhost(Box<VhostTask>),
     /// That carries commands.
     Control(ControlTask),
 }
@@ -323,6 +333,7 @@ impl NetTask {
     fn task(&mut self) -> &mut dyn QueueTask {
         match self {
             Self::Pair(task) => &mut **task,
+            Self::Vhost(task) => &mut **task,
             Self::Control(task) => task,
         }
     }
@@ -332,6 +343,7 @@ impl QueueTask for NetTask {
     fn wakeups(&self) -> Vec<Wakeup> {
         match self {
             Self::Pair(task) => task.wakeups(),
+            Self::Vhost(task) => task.wakeups(),
             Self::Control(task) => task.wakeups(),
         }
     }

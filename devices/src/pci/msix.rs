@@ -138,6 +138,17 @@ impl Msix {
         u16::try_from(self.vectors.len()).unwrap_or(u16::MAX)
     }
 
+    /// Whether the guest has it in use, masked or not.
+    pub(crate) fn is_enabled(&self) -> bool {
+        *lock(&self.control) & CONTROL_ENABLE != 0
+    }
+
+    /// What raises a vector, for those that raise it without us. While the vector is not open, the count of the eventfd
+    /// stands for its pending bit.
+    pub(crate) fn interrupt(&self, number: u16) -> Option<&Interrupt> {
+        self.vectors.get(usize::from(number)).map(|vector| &vector.interrupt)
+    }
+
     /// The capability's body and which bits of it the guest can write: table and pending bits at these offsets of a
     /// BAR.
     pub(crate) fn capability(&self, bar: u8, table: u32, pending: u32) -> ([u8; 10], [u8; 2]) {

@@ -37,6 +37,7 @@ mod transport;
 
 pub(crate) use buffers::{Buffers, Direction};
 pub use device::{ActivateError, Activation, Device, DrainError, QueueTask, Wakeup, read_config};
+pub(crate) use queue::RingPlaces;
 pub use queue::{Chain, VirtQueue};
 pub use ram::{DiscardError, GuestRam};
 pub use signals::Faults;

@@ -5,22 +5,33 @@ use std::sync::atomic::{Ordering, fence};
 
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::GuestRam;
 use super::signals::Signals;
+use crate::Interrupt;
 
 /// Bytes of flags and index before a used ring's elements.
 const USED_HEADER: u64 = 4;
 /// Bytes of one element.
 const USED_ELEMENT: u64 = 8;
+/// Bytes of one descriptor.
+const DESCRIPTOR: u64 = 16;
 
 /// What the driver made available: descriptors, to be looked at with care.
 ///
 /// Its iterator ends at a descriptor that is not there, so a broken chain looks like a short one. It has as many
 /// descriptors as the queue has, or as an indirect table says, 65535 at most.
 pub type Chain = DescriptorChain<GuestRam>;
+
+/// Addresses of a queue's rings in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingPlaces {
+    pub(crate) descriptors: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
+}
 
 /// A queue at work: rings in guest memory, the doorbell that the driver rings, the interrupt that answers.
 ///
@@ -202,6 +213,60 @@ impl VirtQueue {
         self.signals.raise_queue(self.index);
     }
 
+    /// Raises the queue's interrupt, whatever the driver said of wanting it.
+    pub(crate) fn raise(&self) {
+        self.signals.raise_queue(self.index);
+    }
+
+    /// Whether the driver takes interrupts at all. Without MSI-X it asks a register, which only this process can fill.
+    pub(crate) fn has_interrupts(&self) -> bool {
+        self.signals.msix.is_enabled()
+    }
+
+    /// What raises its interrupt now, for those that do without us; none if the driver gave it no vector.
+    pub(crate) fn interrupt(&self) -> Option<Interrupt> {
+        self.signals.queue_interrupt(self.index)
+    }
+
+    /// From now on `watcher`, or nobody, is told when [`Self::interrupt`] becomes another.
+    pub(crate) fn watch_interrupt(&self, watcher: Option<Arc<EventFd>>) {
+        self.signals.watch_vector(self.index, watcher);
+    }
+
+    /// Whether a ring of the device broke, and nothing is to be taken from any.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.signals.needs_reset()
+    }
+
+    /// Where its rings are in this process, for those that use them without us; none where one of them lies in two
+    /// mappings.
+    pub(crate) fn places(&self) -> Option<RingPlaces> {
+        let size = u64::from(self.ring.size());
+        let place = |address: u64, length: u64| {
+            let length = usize::try_from(length).ok()?;
+            let slice = self.ram.get_slice(GuestAddress(address), length).ok()?;
+            Some(slice.ptr_guard_mut().as_ptr().addr() as u64)
+        };
+        Some(RingPlaces {
+            descriptors: place(self.ring.desc_table(), DESCRIPTOR * size)?,
+            // With the index for EVENT_IDX behind each.
+            available: place(self.ring.avail_ring(), 6 + 2 * size)?,
+            used: place(self.ring.used_ring(), USED_HEADER + 2 + USED_ELEMENT * size)?,
+        })
+    }
+
+    /// The next chain to take.
+    pub(crate) fn next_available(&self) -> u16 {
+        self.ring.next_avail()
+    }
+
+    /// Somebody else has used the rings, and has taken and given back every chain up to `next`.
+    pub(crate) fn go_on_at(&mut self, next: u16) {
+        self.ring.set_next_avail(next);
+        self.ring.set_next_used(next);
+        self.pushed = 0;
+    }
+
     /// The driver broke the device's protocol in a way that no status can say: the device stops until it is reset.
     pub fn fail(&mut self) {
         self.signals.break_ring();
@@ -223,7 +288,6 @@ mod tests {
     use vmm_sys_util::eventfd::EFD_NONBLOCK;
 
     use super::*;
-    use crate::Interrupt;
     use crate::pci::Msix;
     use crate::testing::{FakeRing, FakeRoutes, guest_ram};
 

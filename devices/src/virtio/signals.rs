@@ -1,9 +1,12 @@
 //! From a device to its driver: interrupts, and the request to be reset.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use crate::pci::Msix;
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::Interrupt;
+use crate::pci::{Msix, lock};
 
 /// The vector number that means none.
 pub(super) const NO_VECTOR: u16 = 0xffff;
@@ -26,11 +29,14 @@ pub struct Faults {
     pub rings: u64,
 }
 
-/// What I/O workers share with the transport. Has no lock but that of a vector.
+/// What I/O workers share with the transport. Has no lock that is held for long: that of a vector, and that of whoever
+/// wants to know of a queue's vector.
 pub(super) struct Signals {
     pub(super) msix: Msix,
     config_vector: AtomicU16,
     queue_vectors: Vec<AtomicU16>,
+    /// By queue: told when the driver gives it another vector.
+    vector_watchers: Vec<Mutex<Option<Arc<EventFd>>>>,
     isr: AtomicU8,
     needs_reset: AtomicBool,
     registers: AtomicU64,
@@ -45,6 +51,7 @@ impl Signals {
             msix,
             config_vector: AtomicU16::new(NO_VECTOR),
             queue_vectors: (0..queues).map(|_| AtomicU16::new(NO_VECTOR)).collect(),
+            vector_watchers: (0..queues).map(|_| Mutex::new(None)).collect(),
             isr: AtomicU8::new(0),
             needs_reset: AtomicBool::new(false),
             registers: AtomicU64::new(0),
@@ -105,6 +112,23 @@ impl Signals {
     pub(super) fn set_queue_vector(&self, queue: u16, vector: u16) {
         if let Some(place) = self.queue_vectors.get(usize::from(queue)) {
             place.store(self.existing(vector), Ordering::Release);
+        }
+        let watcher = self.vector_watchers.get(usize::from(queue)).map(lock);
+        if let Some(watcher) = watcher.as_deref().and_then(Option::as_ref) {
+            // The only failure is a count of 2^64 - 1, at which it is told already.
+            let _ = watcher.write(1);
+        }
+    }
+
+    /// What raises a queue's interrupt; none if the driver wants none.
+    pub(super) fn queue_interrupt(&self, queue: u16) -> Option<Interrupt> {
+        self.msix.interrupt(self.queue_vector(queue)).cloned()
+    }
+
+    /// From now on `watcher`, or nobody, is told when the driver gives the queue another vector.
+    pub(super) fn watch_vector(&self, queue: u16, watcher: Option<Arc<EventFd>>) {
+        if let Some(place) = self.vector_watchers.get(usize::from(queue)) {
+            *lock(place) = watcher;
         }
     }
 

@@ -161,6 +161,31 @@ fn descriptors_that_are_no_tap_are_refused_with_the_reason() {
 }
 
 #[test]
+fn interface_without_a_vhost_that_it_can_use_works_by_itself() {
+    in_new_network(|| {
+        let null = || OwnedFd::from(File::open("/dev/null").unwrap());
+        let config = NetConfig::new(MAC);
+        let limited = NetConfig { transmit: slow(), ..config.clone() };
+        for (config, vhosts, text) in [
+            (&config, vec![], "0 descriptors of vhost for 1 pairs of queues"),
+            (&config, vec![null(), null()], "2 descriptors of vhost for 1 pairs of queues"),
+            (&config, vec![null()], "the descriptor of vhost for queue pair 0 cannot be used"),
+            (&limited, vec![null()], "vhost cannot keep to rate limits"),
+        ] {
+            let mut net = Net::new(config, taps(1)).unwrap();
+            let offered = net.features();
+            assert_eq!(net.use_vhost(vhosts).unwrap_err().to_string(), text);
+            assert_eq!(net.features(), offered);
+            let mut bench = Bench::of(net);
+            let features = bench.driver.offered();
+            bench.start(features);
+            bench.send([0; 12], &frame(PEER, 60));
+            assert_eq!((bench.counters().transmitted, bench.counters().vhost_refused), (1, 0));
+        }
+    });
+}
+
+#[test]
 fn queue_that_was_detached_is_used_again() {
     in_new_network(|| {
         let queues = taps(2);
