@@ -15,9 +15,8 @@ use corten_net::Tap;
 use nix::poll::{PollFd, PollFlags, poll};
 use vm_memory::{Bytes, GuestAddress};
 
-use self::host::{Wire, in_new_network};
 use super::*;
-use crate::testing::{FakeDriver, FakeRing, was_raised, wiring};
+use crate::testing::{FakeDriver, FakeRing, Wire, in_new_network, was_raised, wiring};
 use crate::virtio::{Device, GuestRam, QueueTask, Transport, VirtioPci};
 use crate::{Interrupt, RateLimit, RateLimits, RecordError, Records};
 

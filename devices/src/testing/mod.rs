@@ -1,7 +1,8 @@
-//! Fakes that tests of several modules use: interrupt routes, memory, rings, a driver, a device.
+//! Fakes that tests of several modules use: interrupt routes, memory, rings, a driver, a device, a network.
 
 mod driver;
 mod echo;
+mod network;
 mod ring;
 
 use std::fs::File;
@@ -12,6 +13,7 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
 
 pub use self::driver::FakeDriver;
 pub use self::echo::{ECHO_FEATURE, ECHO_TYPE, Echo, EchoState, EchoTask};
+pub use self::network::{EXPERIMENT, Wire, in_new_network};
 pub use self::ring::FakeRing;
 use crate::Interrupt;
 use crate::pci::{Message, VectorRoutes, lock};
