@@ -188,14 +188,16 @@ impl Net {
 
     /// Whether vhost serves these pairs of a driver with these features: then it has been told of them.
     fn set_up_vhost(&mut self, pairs: &[(VirtQueue, VirtQueue)], features: u64) -> bool {
-        if !self.shared.has_vhost.load(Ordering::Acquire) {
+        if self.vhosts.is_empty() {
             return false;
         }
+        let has_vhost = self.shared.has_vhost.load(Ordering::Acquire);
         let vhosts = self.vhosts.iter().flatten().zip(pairs);
         let set_up = vhosts
             .map(|(vhost, (receive, transmit))| vhost.set_up(features, [receive, transmit]))
             .collect::<io::Result<Vec<()>>>();
-        let is_set_up = set_up.is_ok_and(|pairs_set_up| pairs_set_up.len() == pairs.len());
+        let is_set_up =
+            has_vhost && set_up.is_ok_and(|pairs_set_up| pairs_set_up.len() == pairs.len());
         if !is_set_up {
             count(&self.shared.metrics.vhost_refused);
             return false;

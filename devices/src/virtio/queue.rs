@@ -260,10 +260,19 @@ impl VirtQueue {
         self.ring.next_avail()
     }
 
-    /// Somebody else has used the rings, and has taken and given back every chain up to `next`.
-    pub(crate) fn go_on_at(&mut self, next: u16) {
-        self.ring.set_next_avail(next);
-        self.ring.set_next_used(next);
+    /// Goes on where somebody else stopped who used the rings without us, in the order of chains, and has taken all up to
+    /// `next`. Those that were not given back will be taken again.
+    pub(crate) fn take_over(&mut self, next: u16) {
+        let index = GuestAddress(self.ring.used_ring().saturating_add(2));
+        let used = self.ram.load::<u16>(index, Ordering::Acquire).map_or(next, u16::from_le);
+        let can_be = next.wrapping_sub(used) <= self.ring.size();
+        if !can_be {
+            // The index is the device's to write, but a driver can.
+            self.fail();
+        }
+        let position = if can_be { used } else { next };
+        self.ring.set_next_avail(position);
+        self.ring.set_next_used(position);
         self.pushed = 0;
     }
 

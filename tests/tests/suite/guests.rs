@@ -56,6 +56,15 @@ fn on_our_machine(options: &[&str], filter: &str) -> Result<()> {
     own_tests_in_node(&[options, &OUR_GUESTS].concat(), filter).map(drop)
 }
 
+/// Not in the cage: whoever hands descriptors in opens /dev/vhost-net and makes TAPs.
+#[test]
+fn vhost_moves_packets_in_a_node_of_each_kernel() -> Result<()> {
+    for kernel in ["6.12", "6.1"] {
+        own_tests_in_node(&["--kernel", kernel], "vhost::")?;
+    }
+    Ok(())
+}
+
 #[test]
 fn stock_kernels_boot_on_our_machine_in_the_cage() -> Result<()> {
     on_our_machine(&["--cage"], "linux::")

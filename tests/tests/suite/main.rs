@@ -5,6 +5,7 @@
 //! - [`restore`] stops that process at every n-th exit, [`failures`] lets its disk fail; they run where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
 //! - [`cage`], [`linux`], [`disks`], [`networks`], [`sockets`], [`memory`] and [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
+//! - [`vhost`] runs only in a node, as root, where [`guests`] starts it;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
 
 mod cage;
@@ -21,3 +22,4 @@ mod networks;
 mod process;
 mod restore;
 mod sockets;
+mod vhost;

@@ -21,10 +21,14 @@
 //! is a matter of best effort (5.1.6.5.1), and drivers check for themselves. Frames are counted by the TAP only. A chain
 //! that is no frame has the device reset, where this process would give it back.
 //!
+//! **Failures.** A ring that vhost finds broken has the driver reset the device. So has a TAP that is gone, of which vhost
+//! says no more. After a call that failed, the next driver is served by this process.
+//!
 //! **Pause** takes the TAP from both rings, which waits for what the kernel is at, some packets at most, and asks for the
-//! rings' positions. Nothing is in flight then: each chain taken was given back. (With `experimental_zcopytx`, which is off
-//! unless an administrator of the host turns it on, it waits until packets have left the host.) Frames that vhost had taken
-//! from the TAP go back there. A task that starts again sets the positions and gives the TAP.
+//! rings' positions. Nothing is in flight then: each chain taken was given back. Those of which vhost
+//! made nothing, as the ring is broken or the TAP gone, are taken again. Frames that vhost had taken from the TAP go back
+//! there. (With `experimental_zcopytx`, which is off unless an administrator of the host turns it on, a pause waits until
+//! packets have left the host.) A task that starts again sets the positions and gives the TAP.
 //!
 //! **Memory.** The kernel writes through this process's mapping, past the marks of [`GuestRam`](crate::virtio::GuestRam): who
 //! sends memory while the machine runs has to ask vhost for its own log (VHOST_F_LOG_ALL, not used here) or have the

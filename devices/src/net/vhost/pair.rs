@@ -68,8 +68,6 @@ impl<V: Vhost> VhostPair<V> {
         if features & DRIVER_FEATURES != DRIVER_FEATURES || !receive.has_interrupts() {
             return Err(unsupported());
         }
-        // What it says is of a driver before this one, or will be found again. It fails if there is nothing.
-        let _ = self.errors.read();
         self.vhost.call(&Call::Features(features & RING_FEATURES))?;
         self.vhost.call(&Call::Memory(MemoryTable::of(receive.ram())))?;
         for (ring, queue) in Ring::BOTH.into_iter().zip(queues) {
@@ -83,6 +81,8 @@ impl<V: Vhost> VhostPair<V> {
 
     /// Sets both rings to work, where the queues are. After an error neither is.
     pub(super) fn start(&self, queues: &[VirtQueue; 2], tap: RawFd) -> io::Result<()> {
+        // What it says is over, or will be found again. It fails if there is nothing.
+        let _ = self.errors.read();
         let started = self.try_start(queues, tap);
         if started.is_err() {
             // What fails here failed there.
@@ -111,11 +111,11 @@ impl<V: Vhost> VhostPair<V> {
         self.vhost.call(&Call::Interrupt(ring, eventfd))
     }
 
-    /// Stops both rings. They are where the queues are told to go on.
+    /// Stops both rings. The queues go on where they are.
     pub(super) fn stop(&self, queues: &mut [VirtQueue; 2]) -> io::Result<()> {
         self.let_go()?;
         for (ring, queue) in Ring::BOTH.into_iter().zip(queues) {
-            queue.go_on_at(self.vhost.base(ring)?);
+            queue.take_over(self.vhost.base(ring)?);
         }
         Ok(())
     }

@@ -97,8 +97,8 @@ impl QueueTask for VhostTask {
 
     fn on_event(&mut self, token: u32) {
         match token {
-            // Readable only if vhost found something.
-            ERROR if self.vhost.errors().read().is_ok() => self.fail(),
+            // Readable only if vhost found something. What it found before it was stopped will be found again.
+            ERROR if self.vhost.errors().read().is_ok() && self.is_running => self.fail(),
             MOVED => {
                 // It fails if nobody rang.
                 let _ = self.vhost.moved().read();
@@ -127,11 +127,9 @@ impl QueueTask for VhostTask {
         if !std::mem::take(&mut self.is_running) {
             return Ok(());
         }
-        // Nobody knows where the rings are, or that they stand still.
-        self.vhost
-            .stop(&mut self.queues)
-            .map_err(DrainError::Backend)
-            .inspect_err(|_| self.give_up())
+        let stopped = self.vhost.stop(&mut self.queues).map_err(DrainError::Backend);
+        // Otherwise nobody knows where the rings are, or that they stand still.
+        stopped.inspect_err(|_| self.give_up())
     }
 
     /// Before vhost starts: it keeps the doorbell's state itself from then on.
