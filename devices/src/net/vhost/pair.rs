@@ -21,8 +21,8 @@ const RING_FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << VIRTIO_RING_F_INDIRECT_DESC
     | 1 << VIRTIO_NET_F_MRG_RXBUF;
 
-/// What a driver must have taken. Before Linux 6.14 vhost leaves the number of buffers in a header as it was where there
-/// is always one, and nobody hides the flags of checksums.
+/// What a driver must have taken. Kernels leave the number of buffers in a header unwritten where it is always one, and none
+/// hides the flags of checksums.
 const DRIVER_FEATURES: u64 = 1 << VIRTIO_NET_F_MRG_RXBUF | 1 << VIRTIO_NET_F_GUEST_CSUM;
 
 /// A pair's vhost, and what it is heard by. Made before the vmm is locked in.

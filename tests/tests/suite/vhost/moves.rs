@@ -144,8 +144,8 @@ fn pause_in_the_midst_of_traffic_loses_nothing() {
             let mut bench = Bench::new(Path::Vhost, 1);
             bench.start(!left_out);
             let mut traffic = Traffic::start(&mut bench);
-            for _ in 0..20 {
-                traffic.run(&mut bench, 100);
+            for _ in 0..12 {
+                traffic.run(&mut bench, 80);
                 bench.pause();
                 let ring = bench.save();
                 assert_eq!(bench.save(), ring, "nothing moves any more");
@@ -165,13 +165,13 @@ fn machine_saved_with_vhost_goes_on_without_and_the_other_way_round() {
             bench.start(!left_out);
             let mut traffic = Traffic::start(&mut bench);
             for path in [Path::Process, Path::Vhost, Path::Vhost, Path::Process, Path::Vhost] {
-                traffic.run(&mut bench, 500);
+                traffic.run(&mut bench, 200);
                 let counters = bench.counters();
                 bench.pause();
                 bench.move_to(path);
                 assert_eq!((counters.vhost_refused, counters.vhost_errors), (0, 0));
             }
-            traffic.run(&mut bench, 500);
+            traffic.run(&mut bench, 200);
             traffic.finish(&mut bench);
         }
     });
