@@ -39,8 +39,8 @@
 //! owner, to start: ioctl (VHOST_SET_FEATURES, VHOST_SET_MEM_TABLE, VHOST_SET_VRING_NUM, _ADDR, _ERR), readv. A worker: ioctl
 //! (VHOST_SET_VRING_BASE, _KICK, _CALL, VHOST_GET_VRING_BASE, VHOST_NET_SET_BACKEND), read.
 //!
-//! The calls are our own. The `vhost` crate wants its own idea of guest memory and a `File` for the TAP, and cannot take
-//! an eventfd back from a ring.
+//! The calls are our own. The `vhost` crate opens the device by its path, and with its traits on a type of ours it still could
+//! not take an eventfd back from a ring: a doorbell would wake the kernel's thread in a pause, and beside the process.
 
 mod kernel;
 mod pair;
