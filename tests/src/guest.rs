@@ -1,5 +1,6 @@
 //! Linux guests for tests that run in a node, where `--asset` says by the environment where things are.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -51,6 +52,8 @@ pub struct ScriptedGuest {
     /// What that is made of.
     pub devices: Vec<(Role, OwnedFd)>,
     modules: String,
+    vhost_processes: u16,
+    vhost_process: Cell<u16>,
 }
 
 impl ScriptedGuest {
@@ -62,7 +65,13 @@ impl ScriptedGuest {
         let read_only = |name| DiskDescription { read_only: true, ..disk(name) };
         machine.disks = vec![read_only("script"), read_only("tools")];
         let devices = grants_of(&[("script", &script), ("tools", &tools)])?;
-        Ok(Self { machine, devices, modules: format!("ext4,{modules}") })
+        Ok(Self {
+            machine,
+            devices,
+            modules: format!("ext4,{modules}"),
+            vhost_processes: 0,
+            vhost_process: Cell::default(),
+        })
     }
 
     /// The same with one more disk.
@@ -83,9 +92,17 @@ impl ScriptedGuest {
             host: NetworkHost::default(),
         });
         for pair in 0..pairs {
-            self.devices.push((Role::tap(name, pair)?, host::tap(name, pair)?));
+            let role = Role::tap(name, pair)?;
+            let queue = host::granted_as(&role)?;
+            self.devices.push((role, queue));
         }
         Ok(self)
+    }
+
+    /// The same with vhost-net for all of its interfaces, in this many processes one after the other.
+    pub fn vhost(mut self, processes: u16) -> Self {
+        self.vhost_processes = processes;
+        self
     }
 
     /// Boots it.
@@ -101,6 +118,15 @@ impl ScriptedGuest {
 
     fn grant(&self) -> Result<Vec<(Role, OwnedFd)>> {
         let clone = |(role, fd): &(Role, OwnedFd)| Ok((role.clone(), fd.try_clone()?));
-        self.devices.iter().map(clone).collect()
+        let mut grant: Vec<_> = self.devices.iter().map(clone).collect::<Result<_>>()?;
+        let process = self.vhost_process.replace(self.vhost_process.get() + 1);
+        for network in self.machine.networks.iter().filter(|_| process < self.vhost_processes) {
+            for pair in 0..network.pairs {
+                let fresh = Role::vhost(&network.name, process * network.pairs + pair)?;
+                let role = Role::vhost(&network.name, pair)?;
+                grant.push((role, host::granted_as(&fresh)?));
+            }
+        }
+        Ok(grant)
     }
 }

@@ -69,11 +69,9 @@ pub fn userfaultfd() -> Result<OwnedFd, HostError> {
     device(&Role::userfaultfd(), "/dev/userfaultfd")
 }
 
-/// A queue of a TAP, which only the cage grants.
-pub fn tap(network: &str, queue: u16) -> Result<OwnedFd, HostError> {
-    let role = Role::tap(network, queue).map_err(|error| HostError::NoGrant(error.to_string()))?;
-    let granted = granted()?.ok_or_else(|| HostError::NotGranted(role.clone()))?;
-    granted.get(&role)
+/// What only the cage grants: queues of TAPs, vhost-net.
+pub fn granted_as(role: &Role) -> Result<OwnedFd, HostError> {
+    granted()?.ok_or_else(|| HostError::NotGranted(role.clone()))?.get(role)
 }
 
 fn device(role: &Role, path: &'static str) -> Result<OwnedFd, HostError> {

@@ -83,6 +83,26 @@ fn echoing(before: &str, after: &str) -> String {
 
 #[test]
 fn ping_tcp_and_udp_go_both_ways_over_two_pairs_of_queues() -> Result<()> {
+    let mut process = both_ways(|guest| guest)?;
+    let left = counters(&mut process)?.networks["left"];
+    ensure!(left.received_bytes > 2 * MIB as u64, "{left:?}");
+    ensure!(left.transmitted_bytes > 4 * MIB as u64, "{left:?}");
+    ensure!(left.bad_requests == 0 && left.receive_errors == 0, "{left:?}");
+    // Offloads: TCP goes in pieces far larger than a packet.
+    ensure!(left.transmitted < left.transmitted_bytes / 1500, "no segmentation: {left:?}");
+    Ok(())
+}
+
+#[test]
+fn ping_tcp_and_udp_go_both_ways_by_vhost_without_this_process() -> Result<()> {
+    let mut process = both_ways(|guest| guest.vhost(1))?;
+    let left = counters(&mut process)?.networks["left"];
+    ensure!((left.received, left.transmitted, left.bad_requests) == (0, 0, 0), "{left:?}");
+    Ok(())
+}
+
+/// Boots a guest with two pairs of queues and has it send and receive in every way.
+fn both_ways(more: impl FnOnce(ScriptedGuest) -> ScriptedGuest) -> Result<VmProcess> {
     let before = r#"
         echo "MAC $(cat /sys/class/net/eth0/address)"
         tool ethtool -l eth0 | awk '/Combined/ { print "PAIRS " $2 }'
@@ -101,7 +121,7 @@ fn ping_tcp_and_udp_go_both_ways_over_two_pairs_of_queues() -> Result<()> {
         Ok(bytes)
     });
     let guest = ScriptedGuest::new(2, 256, "virtio_net", &echoing(before, after))?;
-    let mut process = guest.network("left", 2)?.boot()?;
+    let process = more(guest.network("left", 2)?).boot()?;
     process.wait_for("LISTENING", 1, BOOT)?;
     let console = process.console();
     for line in [
@@ -120,19 +140,24 @@ fn ping_tcp_and_udp_go_both_ways_over_two_pairs_of_queues() -> Result<()> {
     ensure!(console.contains(&format!("SENT {sum}")), "{sum} is not in\n{console}");
     echo("10.100.0.2:7", &pattern(2 * MIB))?;
     echo_datagrams("10.100.0.2:7")?;
-    let left = counters(&mut process)?.networks["left"];
-    ensure!(left.received_bytes > 2 * MIB as u64, "{left:?}");
-    ensure!(left.transmitted_bytes > 4 * MIB as u64, "{left:?}");
-    ensure!(left.bad_requests == 0 && left.receive_errors == 0, "{left:?}");
-    // Offloads: TCP goes in pieces far larger than a packet.
-    ensure!(left.transmitted < left.transmitted_bytes / 1500, "no segmentation: {left:?}");
-    Ok(())
+    Ok(process)
 }
 
 #[test]
 fn connection_lives_through_two_saves_under_load() -> Result<()> {
+    lives_through_saves(0)
+}
+
+/// The third process serves the guest itself: what one path saved the other goes on with.
+#[test]
+fn connection_lives_through_two_saves_under_load_by_vhost_and_without() -> Result<()> {
+    lives_through_saves(2)
+}
+
+fn lives_through_saves(by_vhost: u16) -> Result<()> {
     let script = echoing("", "echo LISTENING").replace("10.100.0.2", "10.100.1.2");
-    let guest = ScriptedGuest::new(1, 256, "virtio_net", &script)?.network("right", 1)?;
+    let guest = ScriptedGuest::new(1, 256, "virtio_net", &script)?;
+    let guest = guest.network("right", 1)?.vhost(by_vhost);
     let mut process = guest.boot()?;
     process.wait_for("LISTENING", 1, BOOT)?;
     let done = Arc::new(AtomicBool::new(false));

@@ -132,7 +132,9 @@ pub struct Rate {
 }
 
 /// A network interface as its user wants it. Each pair of queues comes as a descriptor of the role `tap/NAME/PAIR`: a TAP's
-/// queue, opened with IFF_NO_PI and IFF_VNET_HDR, and with IFF_MULTI_QUEUE if there are several.
+/// queue, opened with IFF_NO_PI and IFF_VNET_HDR, and with IFF_MULTI_QUEUE if there are several. All queues of a TAP have to be
+/// there: the kernel spreads frames over them. With an open /dev/vhost-net of the role `vhost/NAME/PAIR` for each, fresh for
+/// this process, the kernel moves the packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NetworkDescription {

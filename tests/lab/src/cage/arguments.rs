@@ -41,7 +41,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
         Err(error) => bail!(in_one_line(&error.to_string())),
     };
     let cwd = env::current_dir().context("cannot tell the current directory")?;
-    let devices = Device::of_a_launcher();
+    let devices = Device::of_a_launcher(&taps)?;
     let code = run(&Cage { profile, devices, taps, argv, env: env::vars_os().collect(), cwd })?;
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }

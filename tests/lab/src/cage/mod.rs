@@ -32,7 +32,7 @@ mod supervise;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use corten_link::Role;
+use corten_link::{Role, RoleError};
 
 pub use arguments::main;
 pub use profile::Profile;
@@ -40,6 +40,9 @@ pub use supervise::run;
 
 /// User and group of every launcher.
 pub const LAUNCHER_ID: u32 = 107;
+
+/// How many VM processes can use a TAP by vhost-net, one after the other: each needs descriptors that none had before it.
+pub const VM_PROCESSES: u16 = 3;
 
 /// The one writable directory, in place of the device directory in which a launcher binds its socket.
 pub const DEVICE_DIRECTORY: &str = "/run/corten";
@@ -73,12 +76,19 @@ pub struct Device {
 }
 
 impl Device {
-    /// What the node agent opens for every launcher.
-    pub fn of_a_launcher() -> Vec<Self> {
-        vec![
+    /// What the node agent opens for a launcher with these TAPs.
+    pub fn of_a_launcher(taps: &[TapRequest]) -> Result<Vec<Self>, RoleError> {
+        let mut devices = vec![
             Self { role: Role::kvm(), path: "/dev/kvm".into(), required: true },
             Self { role: Role::userfaultfd(), path: "/dev/userfaultfd".into(), required: false },
-        ]
+        ];
+        for tap in taps {
+            for number in 0..tap.queues.saturating_mul(VM_PROCESSES) {
+                let role = Role::vhost(&tap.network, number)?;
+                devices.push(Self { role, path: "/dev/vhost-net".into(), required: false });
+            }
+        }
+        Ok(devices)
     }
 }
 

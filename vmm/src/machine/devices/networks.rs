@@ -6,6 +6,7 @@ use corten_devices::net::{MacAddress, Net, NetConfig};
 use corten_link::{Grant, NetworkCounters, NetworkDescription, NetworkHost, Role};
 
 use super::{DeviceSetupError, NetworkBlueprint, QUEUE_SIZE, granted, limits};
+use crate::machine::chain;
 
 /// The interface of a machine that is not planned yet: its TAP decides what is offered.
 pub(super) fn planned(
@@ -34,7 +35,20 @@ fn device(
 ) -> Result<Net, DeviceSetupError> {
     let tap = |pair| granted(Role::tap(name, pair), name, grant);
     let taps: Vec<OwnedFd> = (0..pairs).map(tap).collect::<Result<_, _>>()?;
-    Net::new(config, taps).map_err(|error| DeviceSetupError::Network(name.into(), error))
+    let device = Net::new(config, taps);
+    let mut device = device.map_err(|error| DeviceSetupError::Network(name.into(), error))?;
+    let vhost = |pair| grant.remove(&Role::vhost(name, pair).ok()?);
+    let vhosts: Vec<OwnedFd> = (0..pairs).filter_map(vhost).collect();
+    // The guest sees no difference, so this is no reason to have no interface.
+    if !vhosts.is_empty()
+        && let Err(refusal) = device.use_vhost(vhosts)
+    {
+        let why = chain(&refusal);
+        eprintln!(
+            "corten-vmm: the network {name:?} is served by this process, not by vhost-net: {why}"
+        );
+    }
+    Ok(device)
 }
 
 /// What is planned of an interface.
@@ -76,7 +90,7 @@ pub(in crate::machine) fn network_counters(network: &Net) -> NetworkCounters {
         transmitted: counted.transmitted,
         transmitted_bytes: counted.transmitted_bytes,
         transmit_dropped: counted.refused,
-        bad_requests: counted.malformed,
+        bad_requests: counted.malformed + counted.vhost_errors,
         throttled: counted.throttled,
     }
 }
