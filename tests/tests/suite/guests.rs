@@ -96,6 +96,11 @@ fn sockets_work_on_our_machine_in_the_cage() -> Result<()> {
 }
 
 #[test]
+fn consoles_work_on_our_machine_in_the_cage() -> Result<()> {
+    on_our_machine(&["--cage"], "consoles::")
+}
+
+#[test]
 fn memory_comes_back_from_our_machine_in_the_cage() -> Result<()> {
     on_our_machine(&["--cage"], "memory::")
 }

@@ -4,11 +4,13 @@
 //! - [`process`] is Corten's VM process with a microguest in it, and runs where `micro` does;
 //! - [`restore`] stops that process at every n-th exit, [`failures`] lets its disk fail; they run where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
-//! - [`cage`], [`linux`], [`disks`], [`networks`], [`sockets`], [`memory`] and [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
+//! - [`cage`], [`linux`], [`disks`], [`networks`], [`sockets`], [`memory`], [`consoles`] and
+//!   [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
 //! - [`vhost`] runs only in a node, as root, where [`guests`] starts it;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
 
 mod cage;
+mod consoles;
 mod disks;
 mod failures;
 mod guests;
