@@ -16,8 +16,9 @@ const BOOT: Duration = Duration::from_secs(180);
 
 const SCRIPT: &str = r#"
 echo "RANDOM $(cat /sys/class/misc/hw_random/rng_current) $(dd if=/dev/hwrng bs=64 count=1 2>/dev/null | wc -c)"
-echo "TO THE TERMINAL" >/dev/hvc0
-read -r line </dev/hvc0
+exec 4<>/dev/hvc0
+echo "TO THE TERMINAL" >&4
+read -r line <&4
 echo "FROM THE TERMINAL: $line"
 tool qemu-ga --method=virtio-serial --path=/dev/vport1p1 --statedir=/dev --pidfile=/dev/agent.pid --daemonize
 echo STARTED
