@@ -9,25 +9,16 @@
  * come at any instruction there. */
 
 #include "apic.h"
+#include "block.h"
 #include "checksum.h"
 #include "commands.h"
+#include "draw.h"
 #include "driver.h"
 #include "mmio.h"
 #include "report.h"
 #include "settings.h"
 #include "traps.h"
 #include "virtio.h"
-
-#define DISK_TYPE 2
-#define FEATURE_FLUSH (1ul << 9)
-#define CONFIG_CAPACITY 0
-
-/* struct virtio_blk_req (Virtio 1.2, section 5.2.6) */
-#define REQUEST_READ 0
-#define REQUEST_WRITE 1
-#define REQUEST_FLUSH 4
-#define STATUS_OK 0
-#define STATUS_MISSING 0xff
 
 /* Each lane has as many descriptors: header, data, status. */
 #define HEADER 0
@@ -38,10 +29,7 @@
 #define WORDS_PER_SECTOR (SECTOR_SIZE / sizeof(u64))
 
 struct lane {
-	struct {
-		u32 type, reserved;
-		u64 sector;
-	} header;
+	struct block_header header;
 	u8 status, busy;
 	u64 draw, left, checksum;
 	u64 data[DISK_MAX_SECTORS * WORDS_PER_SECTOR];
@@ -74,23 +62,16 @@ static void keep_timer_armed(void)
 
 static u64 capacity(void)
 {
-	u64 at = disk.virtio.device + CONFIG_CAPACITY;
+	u64 at = disk.virtio.device + BLOCK_CONFIG_CAPACITY;
 
 	return read32(at) | (u64)read32(at + 4) << 32;
-}
-
-static u64 next_draw(u64 draw)
-{
-	draw ^= draw << 13;
-	draw ^= draw >> 7;
-	return draw ^ draw << 17;
 }
 
 static u32 type_of(u64 draw)
 {
 	u64 kind = draw >> DISK_KIND_SHIFT;
 
-	return kind >= DISK_FIRST_WRITE ? REQUEST_WRITE : kind >= DISK_FIRST_READ ? REQUEST_READ : REQUEST_FLUSH;
+	return kind >= DISK_FIRST_WRITE ? BLOCK_WRITE : kind >= DISK_FIRST_READ ? BLOCK_READ : BLOCK_FLUSH;
 }
 
 static u64 words(void)
@@ -131,8 +112,8 @@ static void offer(struct lane *lane)
 {
 	u16 first = (lane - lanes) * LANE_DESCRIPTORS, status = first + STATUS;
 	u32 type = lane->header.type;
-	u16 second = type == REQUEST_FLUSH ? status : first + DATA;
-	u16 direction = type == REQUEST_READ ? DESCRIPTOR_WRITE : 0;
+	u16 second = type == BLOCK_FLUSH ? status : first + DATA;
+	u16 direction = type == BLOCK_READ ? DESCRIPTOR_WRITE : 0;
 
 	describe(first, &lane->header, sizeof lane->header, DESCRIPTOR_NEXT, second);
 	describe(first + DATA, lane->data, disk.sectors * SECTOR_SIZE, DESCRIPTOR_NEXT | direction, status);
@@ -152,12 +133,12 @@ static void begin(struct lane *lane)
 	type = type_of(lane->draw);
 	block = lane - lanes + DISK_LANES * ((u32)lane->draw % (disk.blocks / DISK_LANES));
 	lane->header.type = type;
-	lane->header.sector = type == REQUEST_FLUSH ? 0 : block * disk.sectors;
-	if (type == REQUEST_WRITE)
+	lane->header.sector = type == BLOCK_FLUSH ? 0 : block * disk.sectors;
+	if (type == BLOCK_WRITE)
 		fill(lane);
-	else if (type == REQUEST_READ)
+	else if (type == BLOCK_READ)
 		clear(lane);
-	lane->status = STATUS_MISSING;
+	lane->status = BLOCK_NO_STATUS;
 	lane->busy = 1;
 	lane->left--;
 	offer(lane);
@@ -175,9 +156,9 @@ static struct lane *lane_of(const struct used_element *done)
 static void complete(const struct used_element *done)
 {
 	struct lane *lane = lane_of(done);
-	u32 data = lane->header.type == REQUEST_READ ? disk.sectors * SECTOR_SIZE : 0;
+	u32 data = lane->header.type == BLOCK_READ ? disk.sectors * SECTOR_SIZE : 0;
 
-	if (lane->status != STATUS_OK)
+	if (lane->status != BLOCK_OK)
 		give_up(FAILURE_STATUS, lane->header.sector << 8 | lane->status);
 	if (done->length != data + sizeof lane->status)
 		give_up(FAILURE_USED_LENGTH, done->length);
@@ -259,8 +240,8 @@ static void set_up(u8 event_index)
 {
 	u64 wanted = event_index ? VIRTIO_RING_EVENT_IDX : 0, features;
 
-	disk.virtio = virtio_find(DISK_TYPE);
-	features = virtio_agree(&disk.virtio, VIRTIO_VERSION_1 | FEATURE_FLUSH, wanted);
+	disk.virtio = virtio_find(BLOCK_TYPE);
+	features = virtio_agree(&disk.virtio, VIRTIO_VERSION_1 | BLOCK_FEATURE_FLUSH, wanted);
 	disk.capacity = capacity();
 	if (disk.capacity < disk.blocks * disk.sectors)
 		give_up(FAILURE_CAPACITY, disk.capacity);

@@ -6,11 +6,8 @@
 #define DATA_PORT 0xcfc
 #define ENABLE (1u << 31)
 
-#define SLOTS 32
-#define IDENTITY 0x00
 #define STATUS 0x06
 #define STATUS_HAS_CAPABILITIES (1 << 4)
-#define BARS 0x10
 #define CAPABILITIES 0x34
 
 #define BAR_IO (1 << 0)
@@ -44,10 +41,15 @@ void pci_write16(u8 slot, u8 at, u16 value)
 	out16(select(slot, at), value);
 }
 
+void pci_write32(u8 slot, u8 at, u32 value)
+{
+	out32(select(slot, at), value);
+}
+
 u8 pci_find(u16 vendor, u16 device)
 {
-	for (u8 slot = 1; slot < SLOTS; slot++) {
-		if (pci_read32(slot, IDENTITY) == (vendor | (u32)device << 16))
+	for (u8 slot = 1; slot < PCI_SLOTS; slot++) {
+		if (pci_read32(slot, PCI_IDENTITY) == (vendor | (u32)device << 16))
 			return slot;
 	}
 	return 0;
@@ -62,7 +64,7 @@ u8 pci_next_capability(u8 slot, u8 at)
 
 u64 pci_bar(u8 slot, u8 number)
 {
-	u8 at = BARS + 4 * number;
+	u8 at = PCI_BARS + 4 * number;
 	u32 low = pci_read32(slot, at);
 
 	if (low & BAR_IO || (low & BAR_WIDE && pci_read32(slot, at + 4) != 0))

@@ -40,4 +40,20 @@ static inline u32 in32(u16 port)
 	return value;
 }
 
+/* Of 1, 2 or 4 bytes. */
+static inline u32 in_sized(u16 port, u64 size)
+{
+	return size == 1 ? in8(port) : size == 2 ? in16(port) : in32(port);
+}
+
+static inline void out_sized(u16 port, u64 size, u32 value)
+{
+	if (size == 1)
+		out8(port, value);
+	else if (size == 2)
+		out16(port, value);
+	else
+		out32(port, value);
+}
+
 #endif

@@ -16,31 +16,11 @@
 #define KIND_COMMON 1
 #define KIND_NOTIFY 2
 #define KIND_DEVICE 4
-
-/* struct virtio_pci_common_cfg */
-#define DEVICE_FEATURE_SELECT 0x00
-#define DEVICE_FEATURE 0x04
-#define DRIVER_FEATURE_SELECT 0x08
-#define DRIVER_FEATURE 0x0c
-#define CONFIG_VECTOR 0x10
-#define STATUS 0x14
-#define QUEUE_SELECT 0x16
-#define QUEUE_SIZE 0x18
-#define QUEUE_VECTOR 0x1a
-#define QUEUE_ENABLE 0x1c
-#define QUEUE_NOTIFY_OFFSET 0x1e
-#define QUEUE_DESCRIPTORS 0x20
-#define QUEUE_DRIVER 0x28
-#define QUEUE_DEVICE 0x30
-
-#define ACKNOWLEDGE (1 << 0)
-#define DRIVER (1 << 1)
-#define DRIVER_OK (1 << 2)
-#define FEATURES_OK (1 << 3)
-#define NEEDS_RESET (1 << 6)
+#define KIND_WINDOW 5
 
 #define MSIX_CONTROL 2
 #define MSIX_ENABLE (1 << 15)
+#define MSIX_LAST 0x7ff
 #define MSIX_TABLE 4
 #define MSIX_BAR 7
 #define MSIX_ENTRY_SIZE 16
@@ -67,6 +47,8 @@ static void note_structure(struct virtio *virtio, u8 at)
 			 : kind == KIND_DEVICE ? &virtio->device
 					       : 0;
 
+	if (kind == KIND_WINDOW)
+		virtio->window = at;
 	/* Of several of one kind, the first is the one the device prefers (4.1.4.1). */
 	if (!structure || *structure)
 		return;
@@ -91,27 +73,42 @@ static void require_structure(u64 address, u8 kind)
 
 static u8 status(const struct virtio *virtio)
 {
-	return read8(virtio->common + STATUS);
+	return read8(virtio->common + COMMON_STATUS);
 }
 
 static void add_status(const struct virtio *virtio, u8 bit)
 {
-	write8(virtio->common + STATUS, status(virtio) | bit);
+	write8(virtio->common + COMMON_STATUS, status(virtio) | bit);
 }
 
-static void reset(const struct virtio *virtio)
+void virtio_reset(const struct virtio *virtio)
 {
-	write8(virtio->common + STATUS, 0);
+	write8(virtio->common + COMMON_STATUS, 0);
 	while (status(virtio) != 0)
 		;
 }
 
+u16 virtio_type(u8 slot)
+{
+	u32 identity = pci_read32(slot, PCI_IDENTITY);
+	u16 device = identity >> 16;
+
+	return (u16)identity == VENDOR && device >= FIRST_DEVICE ? device - FIRST_DEVICE : 0;
+}
+
 struct virtio virtio_find(u16 type)
 {
-	struct virtio virtio = {.slot = pci_find(VENDOR, FIRST_DEVICE + type)};
+	u8 slot = pci_find(VENDOR, FIRST_DEVICE + type);
 
-	if (virtio.slot == 0)
+	if (slot == 0)
 		give_up(FAILURE_NO_DEVICE, type);
+	return virtio_in_slot(slot);
+}
+
+struct virtio virtio_in_slot(u8 slot)
+{
+	struct virtio virtio = {.slot = slot};
+
 	for (u8 at = 0; (at = pci_next_capability(virtio.slot, at));) {
 		u8 id = pci_read8(virtio.slot, at);
 
@@ -125,17 +122,17 @@ struct virtio virtio_find(u16 type)
 	require_structure(virtio.device, KIND_DEVICE);
 	require_structure(virtio.msix_table, PCI_MSIX);
 	pci_write16(virtio.slot, PCI_COMMAND, PCI_COMMAND_MEMORY | PCI_COMMAND_BUS_MASTER);
-	reset(&virtio);
+	virtio_reset(&virtio);
 	return virtio;
 }
 
-static u64 offered(const struct virtio *virtio)
+u64 virtio_offered(const struct virtio *virtio)
 {
 	u64 features = 0;
 
 	for (u32 half = 0; half < 2; half++) {
-		write32(virtio->common + DEVICE_FEATURE_SELECT, half);
-		features |= (u64)read32(virtio->common + DEVICE_FEATURE) << (32 * half);
+		write32(virtio->common + COMMON_DEVICE_FEATURE_SELECT, half);
+		features |= (u64)read32(virtio->common + COMMON_DEVICE_FEATURE) << (32 * half);
 	}
 	return features;
 }
@@ -144,18 +141,18 @@ u64 virtio_agree(const struct virtio *virtio, u64 required, u64 wanted)
 {
 	u64 can, features;
 
-	add_status(virtio, ACKNOWLEDGE);
-	add_status(virtio, DRIVER);
-	can = offered(virtio);
+	add_status(virtio, STATUS_ACKNOWLEDGE);
+	add_status(virtio, STATUS_DRIVER);
+	can = virtio_offered(virtio);
 	features = can & (required | wanted);
 	if ((can & required) != required)
 		give_up(FAILURE_FEATURES, can);
 	for (u32 half = 0; half < 2; half++) {
-		write32(virtio->common + DRIVER_FEATURE_SELECT, half);
-		write32(virtio->common + DRIVER_FEATURE, features >> (32 * half));
+		write32(virtio->common + COMMON_DRIVER_FEATURE_SELECT, half);
+		write32(virtio->common + COMMON_DRIVER_FEATURE, features >> (32 * half));
 	}
-	add_status(virtio, FEATURES_OK);
-	if (!(status(virtio) & FEATURES_OK))
+	add_status(virtio, STATUS_FEATURES_OK);
+	if (!(status(virtio) & STATUS_FEATURES_OK))
 		give_up(FAILURE_FEATURES, features);
 	return features;
 }
@@ -178,6 +175,11 @@ static void choose_entry(const struct virtio *virtio, u8 at, u16 entry)
 		give_up(FAILURE_VECTOR, entry);
 }
 
+u16 virtio_vectors(const struct virtio *virtio)
+{
+	return (pci_read16(virtio->slot, virtio->msix + MSIX_CONTROL) & MSIX_LAST) + 1;
+}
+
 static void control_msix(const struct virtio *virtio, u16 control)
 {
 	pci_write16(virtio->slot, virtio->msix + MSIX_CONTROL, control);
@@ -188,9 +190,9 @@ void virtio_connect(const struct virtio *virtio, u8 config_vector, u8 queue_vect
 	set_message(virtio, CONFIG_ENTRY, config_vector);
 	set_message(virtio, QUEUE_ENTRY, queue_vector);
 	control_msix(virtio, MSIX_ENABLE);
-	write16(virtio->common + QUEUE_SELECT, 0);
-	choose_entry(virtio, CONFIG_VECTOR, CONFIG_ENTRY);
-	choose_entry(virtio, QUEUE_VECTOR, QUEUE_ENTRY);
+	write16(virtio->common + COMMON_QUEUE_SELECT, 0);
+	choose_entry(virtio, COMMON_CONFIG_VECTOR, CONFIG_ENTRY);
+	choose_entry(virtio, COMMON_QUEUE_VECTOR, QUEUE_ENTRY);
 }
 
 static void set_address(const struct virtio *virtio, u8 at, const void *part)
@@ -204,32 +206,32 @@ void virtio_start(const struct virtio *virtio, struct virtqueue *queue, u64 feat
 	u64 common = virtio->common;
 	u16 largest;
 
-	write16(common + QUEUE_SELECT, 0);
-	largest = read16(common + QUEUE_SIZE);
+	write16(common + COMMON_QUEUE_SELECT, 0);
+	largest = read16(common + COMMON_QUEUE_SIZE);
 	if (largest < VIRTQUEUE_SIZE)
 		give_up(FAILURE_QUEUE, largest);
-	write16(common + QUEUE_SIZE, VIRTQUEUE_SIZE);
-	queue_prepare(queue, virtio->notify + read16(common + QUEUE_NOTIFY_OFFSET) * virtio->notify_step,
+	write16(common + COMMON_QUEUE_SIZE, VIRTQUEUE_SIZE);
+	queue_prepare(queue, virtio->notify + read16(common + COMMON_QUEUE_NOTIFY_OFFSET) * virtio->notify_step,
 		      (features & VIRTIO_RING_EVENT_IDX) != 0);
-	set_address(virtio, QUEUE_DESCRIPTORS, queue->descriptors);
-	set_address(virtio, QUEUE_DRIVER, &queue->available);
-	set_address(virtio, QUEUE_DEVICE, &queue->used);
-	write16(common + QUEUE_ENABLE, 1);
-	if (read16(common + QUEUE_ENABLE) != 1)
+	set_address(virtio, COMMON_QUEUE_DESCRIPTORS, queue->descriptors);
+	set_address(virtio, COMMON_QUEUE_DRIVER, &queue->available);
+	set_address(virtio, COMMON_QUEUE_DEVICE, &queue->used);
+	write16(common + COMMON_QUEUE_ENABLE, 1);
+	if (read16(common + COMMON_QUEUE_ENABLE) != 1)
 		give_up(FAILURE_QUEUE, VIRTQUEUE_SIZE);
-	add_status(virtio, DRIVER_OK);
+	add_status(virtio, STATUS_DRIVER_OK);
 }
 
 void virtio_check(const struct virtio *virtio)
 {
 	u8 found = status(virtio);
 
-	if (found & NEEDS_RESET)
+	if (found & STATUS_NEEDS_RESET)
 		give_up(FAILURE_NEEDS_RESET, found);
 }
 
 void virtio_stop(const struct virtio *virtio)
 {
-	reset(virtio);
+	virtio_reset(virtio);
 	control_msix(virtio, 0);
 }
