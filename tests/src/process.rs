@@ -28,6 +28,9 @@ pub const UUID: [u8; 16] = *b"\xc0\x47\xe4\x00\x12\x34\x45\x67\x89\xab\xcd\xef\x
 /// What guests read as their serial number.
 pub const SERIAL: &str = "corten-test-1";
 
+/// What the VM process calls guest memory among its mappings.
+const GUEST_MEMORY: &str = "/memfd:guest";
+
 /// A running VM process.
 pub struct VmProcess {
     child: Child,
@@ -297,6 +300,31 @@ impl VmProcess {
     pub fn id(&self) -> u32 {
         self.child.id()
     }
+
+    /// Memory that it has for itself, its guest's left out, in KiB.
+    pub fn own_memory(&self) -> Result<u64> {
+        let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", self.id()))?;
+        own_memory(&smaps).context("smaps is not as proc(5) says")
+    }
+
+    /// How many descriptors it has open.
+    pub fn open_descriptors(&self) -> Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/fd", self.id()))?.count())
+    }
+}
+
+/// The proportional set size of all mappings but that of the memfd with guest memory.
+fn own_memory(smaps: &str) -> Option<u64> {
+    let (mut is_guest, mut sum) = (false, 0);
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        match words.next()? {
+            "Pss:" if !is_guest => sum += words.next()?.parse::<u64>().ok()?,
+            first if !first.ends_with(':') => is_guest = words.nth(4) == Some(GUEST_MEMORY),
+            _ => {}
+        }
+    }
+    Some(sum)
 }
 
 /// A machine of this size without disks, that tests can tell from others.

@@ -1,9 +1,9 @@
 //! Why a driver of the guest gave up.
 
 use crate::protocol::{
-    FAILURE_BAR, FAILURE_CAPACITY, FAILURE_FEATURES, FAILURE_NEEDS_RESET, FAILURE_NO_DEVICE,
-    FAILURE_QUEUE, FAILURE_SETTING, FAILURE_STATUS, FAILURE_STRUCTURE, FAILURE_USED_ID,
-    FAILURE_USED_LENGTH, FAILURE_VECTOR,
+    FAILURE_BAR, FAILURE_CAPACITY, FAILURE_CONTENT, FAILURE_FEATURES, FAILURE_NEEDS_RESET,
+    FAILURE_NO_DEVICE, FAILURE_QUEUE, FAILURE_SETTING, FAILURE_STATUS, FAILURE_STRUCTURE,
+    FAILURE_USED_ID, FAILURE_USED_LENGTH, FAILURE_VECTOR,
 };
 
 /// Where a driver gave up. The codes, and what it tells with each, stand in [`crate::protocol`].
@@ -22,6 +22,7 @@ pub enum DriverFailure {
     UsedId,
     UsedLength,
     NeedsReset,
+    Content,
 }
 
 impl DriverFailure {
@@ -39,6 +40,7 @@ impl DriverFailure {
             FAILURE_USED_ID => Self::UsedId,
             FAILURE_USED_LENGTH => Self::UsedLength,
             FAILURE_NEEDS_RESET => Self::NeedsReset,
+            FAILURE_CONTENT => Self::Content,
             _ => return None,
         })
     }

@@ -18,6 +18,7 @@
 //! | `timer` | `vector` (0x42), `count` (1), `ticks` (1000000) | arms the local APIC's timer for each interrupt anew |
 //! | `count` | `first`, `every` (64) | counts for ever, checks its memory each time, reports each `every` steps |
 //! | `disk` | `rounds`, `blocks`, `sectors`, `seed` and more: see below | reads and writes by a virtio-blk driver |
+//! | `hostile` | `rounds`, `seed`, `steps` and more: see below | attacks a virtio device while a disk works |
 //! | `processors` | `count` (1) | starts all other CPUs, waits until `count` of them have started |
 //! | `loop` | | loops for ever without an exit |
 //! | `undefined` | | executes `ud2` |
@@ -31,15 +32,23 @@
 //! each time that it was armed, all along and once more at the end. It reports `every` (16) requests, unless that is 0.
 //! With `event_index=0` it leaves VIRTIO_F_RING_EVENT_IDX alone. [`DiskWork`] knows what comes of it, on the result port
 //! and on the console.
+//!
+//! `hostile` attacks the virtio device in PCI slot `slot` (the last one) and drives the first disk in a slot before that,
+//! its neighbour, in `rounds` (16) rounds. A round is one sector written and one read by the neighbour, with `steps` (16)
+//! attacks during each of the two; everything is drawn by `seed`. RAM ends at `memory` (32 MiB), its last 4 MiB are the
+//! attacker's. It says on the console where it is, `every` (4) rounds, and at the end, when the device is back to good
+//! use. Bits of `attacks` (all) say which kinds it may use. [`HostileWork`] knows what comes of the neighbour.
 
 mod disk;
 mod event;
 mod failure;
+mod hostile;
 pub mod protocol;
 
 pub use disk::DiskWork;
 pub use event::{Entry, Event, ResultPort};
 pub use failure::DriverFailure;
+pub use hostile::HostileWork;
 
 /// The guest, an ELF file for [`protocol::IMAGE_START`] with a PVH note.
 pub const ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/microguest.elf"));

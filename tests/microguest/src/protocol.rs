@@ -69,6 +69,8 @@ pub const EVENT_DISK_CHECKSUM: u32 = 22;
 pub const EVENT_DRIVER_FAILED: u32 = 23;
 /// `processors` is through; the value is the number of other CPUs that started.
 pub const EVENT_PROCESSORS: u32 = 24;
+/// `hostile` is through; the value is the checksum over all that the neighbour read.
+pub const EVENT_HOSTILE_CHECKSUM: u32 = 25;
 /// Plus the vector: an exception; the value is RIP. The guest has halted for good.
 pub const EVENT_EXCEPTION: u32 = 0x100;
 
@@ -103,6 +105,8 @@ pub const FAILURE_USED_ID: u8 = 10;
 pub const FAILURE_USED_LENGTH: u8 = 11;
 /// The device asks to be reset; found is its status.
 pub const FAILURE_NEEDS_RESET: u8 = 12;
+/// What was written did not come back; found is the first word that did not.
+pub const FAILURE_CONTENT: u8 = 13;
 
 /// Bytes of a sector, by which disks are addressed.
 pub const SECTOR_SIZE: u64 = 512;
@@ -116,3 +120,8 @@ pub const DISK_KIND_SHIFT: u32 = 61;
 pub const DISK_FIRST_READ: u64 = 1;
 /// From this kind on a write.
 pub const DISK_FIRST_WRITE: u64 = 4;
+
+/// Sectors of the neighbour that `hostile` uses: round n writes sector n modulo this.
+pub const HOSTILE_BLOCKS: u64 = 64;
+/// Round n reads sector n times this, modulo [`HOSTILE_BLOCKS`].
+pub const HOSTILE_STRIDE: u64 = 5;

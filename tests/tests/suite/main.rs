@@ -2,7 +2,8 @@
 //!
 //! - [`micro`] runs anywhere with a /dev/kvm;
 //! - [`process`] is Corten's VM process with a microguest in it, and runs where `micro` does;
-//! - [`restore`] stops that process at every n-th exit, [`failures`] lets its disk fail; they run where `micro` does;
+//! - [`restore`] stops that process at every n-th exit, [`failures`] lets its disk fail, [`hostile`] has a guest that does
+//!   everything wrong; they run where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
 //! - [`cage`], [`linux`], [`disks`], [`networks`], [`sockets`], [`memory`], [`consoles`] and
 //!   [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
@@ -14,6 +15,7 @@ mod consoles;
 mod disks;
 mod failures;
 mod guests;
+mod hostile;
 mod inside;
 mod lab;
 mod linux;
