@@ -177,6 +177,16 @@ impl Action {
         }
     }
 
+    /// Bytes that a pause may have to wait for: zeroes, too, as the host may have to write them.
+    pub(super) fn work(&self) -> u64 {
+        match self {
+            Self::WriteZeroes { ranges } => {
+                ranges.iter().map(|range| u64::from(range.sectors) * SECTOR).sum()
+            }
+            _ => self.length(),
+        }
+    }
+
     /// Checks what holds for a request from any source: a chain, or a saved state.
     pub(super) fn check(&self, ram: &GuestRam, rules: &Rules) -> Result<(), BadRequest> {
         match self {

@@ -25,7 +25,7 @@ const TIMER: u32 = 2;
 
 /// Chains taken before other tasks of the worker have their turn.
 const BATCH: usize = 64;
-/// Transfers through memory of our own at a time: 2 MiB for each queue.
+/// Transfers that may go through memory of our own at a time: 2 MiB for each queue.
 const MAX_BOUNCED: usize = 16;
 /// Bytes of a queue that are at the backend at a time, if it is not one request alone: a pause waits for them.
 const MAX_BYTES: u64 = 64 << 20;
@@ -133,7 +133,7 @@ pub struct BlockTask {
 /// A request at the backend.
 struct Pending {
     request: Request,
-    is_bounced: bool,
+    may_bounce: bool,
 }
 
 impl BlockTask {
@@ -170,11 +170,11 @@ impl BlockTask {
     }
 
     fn complete(&mut self, completion: Completion) {
-        let Some(Pending { request, is_bounced }) = self.pending.remove(&completion.token) else {
+        let Some(Pending { request, may_bounce }) = self.pending.remove(&completion.token) else {
             return;
         };
-        self.bounced -= usize::from(is_bounced);
-        self.bytes -= request.action.length();
+        self.bounced -= usize::from(may_bounce);
+        self.bytes -= request.action.work();
         match completion.result {
             Ok(()) => self.succeed(&request),
             Err(error) => self.fail(request, &error),
@@ -283,13 +283,15 @@ impl BlockTask {
         self.next_token += 1;
         match Transfer::new(token, &request.action, buffers, alignment, sync) {
             Ok(transfer) => {
-                let is_bounced = transfer.is_bounced();
-                if is_bounced {
-                    self.bounced += 1;
+                if transfer.is_bounced() {
                     count(&self.shared.metrics.bounced);
                 }
-                self.bytes += request.action.length();
-                self.pending.insert(token, Pending { request, is_bounced });
+                // Zeroes are written from memory of our own where the host has no other way.
+                let zeroes = matches!(request.action, Action::WriteZeroes { .. });
+                let may_bounce = transfer.is_bounced() || zeroes;
+                self.bounced += usize::from(may_bounce);
+                self.bytes += request.action.work();
+                self.pending.insert(token, Pending { request, may_bounce });
                 self.lane.backend.submit(transfer);
             }
             Err(error) => self.fail(request, &error),

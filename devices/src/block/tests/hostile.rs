@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::virtio::TransportState;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -86,6 +87,30 @@ proptest! {
         bench.pause();
         assert_eq!(file.as_file().metadata().unwrap().len(), 1 << 20);
     }
+}
+
+/// How many of 40 requests for zeroes, of that many sectors each, are at the backend at a time.
+fn zeroes_at_a_time(sectors: u32) -> u16 {
+    let file = NamedTempFile::new().unwrap();
+    file.as_file().set_len(128 << 20).unwrap();
+    let mut bench = Bench::new(open(&file), with(Engine::Auto));
+    bench.rings = vec![FakeRing::new(&bench.ram, GuestAddress(0x1000), 64)];
+    bench.start(bench.driver.offered());
+    // To be unmapped, so that they take no room anywhere.
+    bench.put_range(0, sectors, 1);
+    bench.describe(0, 0, (WRITE_ZEROES, 0), &[(DATA, 16)]);
+    (0..40).for_each(|_| bench.offer(0, 0));
+    bench.tasks[0].on_event(0);
+    bench.pause();
+    let mut records = bench.save();
+    records.take::<TransportState>("vda").unwrap().queues[0].next_available
+}
+
+#[test]
+fn zeroes_are_not_all_done_at_once() {
+    // A pause waits for them, and where the host cannot make zeroes they are written from memory of our own.
+    assert_eq!(zeroes_at_a_time(1 << 17), 1);
+    assert_eq!(zeroes_at_a_time(8), 16);
 }
 
 /// As a container's filter does, for this thread alone.
