@@ -35,6 +35,8 @@ mod config;
 mod device;
 mod disk;
 mod file;
+#[cfg(feature = "fuzz")]
+mod fuzzing;
 mod images;
 mod metrics;
 mod request;
@@ -46,6 +48,8 @@ pub use self::config::{BlockConfig, BlockError, ErrorPolicy};
 pub use self::device::Block;
 pub use self::disk::Disk;
 pub use self::file::{DiskError, DiskFile, DiskIdentity, LockError, lock, unlock};
+#[cfg(feature = "fuzz")]
+pub use self::fuzzing::look_at_request;
 #[cfg(feature = "fuzz")]
 pub use self::images::read_any_images;
 pub use self::images::{
