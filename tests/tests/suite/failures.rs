@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use corten_link::{
     DiskDescription, DiskEngine, DiskHost, EndReason, Event, OnDiskError, Reply, Request, RunState,
 };
-use corten_microguest::DiskWork;
+use corten_microguest::{DiskWork, HostileWork};
 use corten_tests::process::{VmProcess, disk, machine};
 use corten_tests::vmm::microguest;
 use nix::mount::{MsFlags, mount};
@@ -23,6 +23,8 @@ use nix::unistd::Pid;
 /// Long, for a machine in an emulator under load.
 const SOON: Duration = Duration::from_secs(60);
 const POWER_OFF: &str = "doorbell port=0x600 size=1 value=0x34";
+/// The kind of attack that moves BARs, and no other.
+const ATTACK_BAR: u64 = 1 << 1;
 const WORK: DiskWork = DiskWork { rounds: 64, blocks: 64, sectors: 8, seed: 5 };
 
 fn start(disk_file: &File, on_error: OnDiskError, engine: DiskEngine) -> Result<VmProcess> {
@@ -133,22 +135,38 @@ fn held_requests_are_done_in_a_new_process() -> Result<()> {
     completes(process, &console, &file)
 }
 
-/// Holds the threads that do a disk's transfers, by tracing them.
-fn hold_disk_threads(process: u32) -> Result<Vec<Pid>> {
-    let mut held = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        let entry = entry?;
-        if std::fs::read_to_string(entry.path().join("comm"))?.starts_with("disk-") {
-            let name = entry.file_name();
-            let thread = Pid::from_raw(name.to_str().context("threads have numbers")?.parse()?);
-            ptrace::seize(thread, ptrace::Options::empty())?;
-            ptrace::interrupt(thread)?;
-            waitpid(thread, Some(WaitPidFlag::__WALL))?;
-            held.push(thread);
+/// Threads that are traced and do nothing.
+struct Held(Vec<Pid>);
+
+impl Held {
+    /// Those whose names start like this.
+    fn new(process: u32, named: &str) -> Result<Self> {
+        let mut held = Self(Vec::new());
+        for entry in std::fs::read_dir(format!("/proc/{process}/task"))? {
+            let entry = entry?;
+            if std::fs::read_to_string(entry.path().join("comm"))?.starts_with(named) {
+                let name = entry.file_name();
+                let thread = Pid::from_raw(name.to_str().context("threads have numbers")?.parse()?);
+                ptrace::seize(thread, ptrace::Options::empty())?;
+                held.0.push(thread);
+                ptrace::interrupt(thread)?;
+                waitpid(thread, Some(WaitPidFlag::__WALL))?;
+            }
+        }
+        ensure!(!held.0.is_empty(), "no thread is called {named}");
+        Ok(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for thread in &self.0 {
+            // One that was killed meanwhile is gone only when its tracer knows.
+            if ptrace::detach(*thread, None).is_err() {
+                let _ = waitpid(*thread, Some(WaitPidFlag::__WALL));
+            }
         }
     }
-    ensure!(!held.is_empty(), "no thread does the disk's transfers");
-    Ok(held)
 }
 
 #[test]
@@ -157,7 +175,7 @@ fn disk_that_does_not_finish_fails_the_pause_and_the_guest_goes_on() -> Result<(
     file.set_len(WORK.size())?;
     let mut process = start(&file, OnDiskError::Report, DiskEngine::Pool)?;
     process.wait_for("microguest", 1, SOON)?;
-    let held = hold_disk_threads(process.id())?;
+    let held = Held::new(process.id(), "disk-")?;
     // By now a request is with them, or the guest is done: then the pause succeeds, and this test fails.
     std::thread::sleep(Duration::from_millis(500));
     let (reply, _) = process.ask(Request::Pause)?;
@@ -165,10 +183,40 @@ fn disk_that_does_not_finish_fails_the_pause_and_the_guest_goes_on() -> Result<(
     ensure!(reason.contains("did not finish"), "{reason}");
     let (Reply::Info { info }, _) = process.ask(Request::Info)? else { anyhow::bail!("no info") };
     ensure!(info.state == RunState::Running);
-    for thread in held {
-        ptrace::detach(thread, None)?;
-    }
+    drop(held);
     completes(process, "", &file)
+}
+
+#[test]
+fn vcpu_that_does_not_stop_holds_up_a_bar_that_moves_and_no_more() -> Result<()> {
+    let file = || -> Result<File> {
+        let file = File::from(memfd_create("disk", MFdFlags::MFD_CLOEXEC)?);
+        file.set_len(HostileWork::SIZE)?;
+        Ok(file)
+    };
+    let (neighbour, moved) = (file()?, file()?);
+    let mut machine = machine(2, 32 << 20);
+    machine.disks = vec![disk("neighbour"), disk("moved")];
+    let work = HostileWork { rounds: 64, steps: 16, seed: 1 };
+    let source = microguest(&format!("{work} attacks={ATTACK_BAR} every=1 {POWER_OFF}"))?;
+    let disks = [("neighbour", &neighbour), ("moved", &moved)];
+    let mut process = VmProcess::boot_machine(machine, source, &disks)?;
+    process.wait_for("hostile: round ", 1, SOON)?;
+    let held = Held::new(process.id(), "vcpu-1")?;
+    // Longer than the owner waits for it at a time.
+    std::thread::sleep(Duration::from_millis(2500));
+    let (Reply::Info { info }, _) = process.ask(Request::Info)? else { anyhow::bail!("no info") };
+    ensure!(info.state == RunState::Running);
+    drop(held);
+    let event = process.next_event(SOON)?;
+    let console = process.end_now()?;
+    ensure!(
+        matches!(event, Event::Ended { reason: EndReason::PoweredOff, .. }),
+        "{event:?}\n{console}"
+    );
+    let mut expected = vec![0; usize::try_from(HostileWork::SIZE)?];
+    ensure!(console.contains(&work.console_line(work.apply(&mut expected))), "{console}");
+    Ok(())
 }
 
 #[test]

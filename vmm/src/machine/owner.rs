@@ -25,7 +25,7 @@ use super::devices::Parts;
 use super::{
     Blueprint, DeviceBlueprint, DeviceSetupError, Devices, EndCause, FunctionError, Hosts,
     Identification, Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket,
-    host_processor, plan,
+    VcpuError, host_processor, plan,
 };
 use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
@@ -339,8 +339,12 @@ impl Owner {
             Effect::Activate { .. } | Effect::Deactivate { .. } | Effect::MoveBars { .. } => {
                 match machine.carry_out(effect, EFFECT_LIMIT) {
                     Ok(()) => Verdict::GoOn,
-                    Err(MachineError::Functions(FunctionError::Worker(_))) => {
-                        // The disk is slow, and the driver waits: try again, after what else there is to do.
+                    Err(
+                        MachineError::Functions(FunctionError::Worker(_))
+                        | MachineError::Vcpu(VcpuError::Deadline { .. }),
+                    ) => {
+                        // The disk is slow, and the driver waits; or a vCPU does not get to run, and those that have
+                        // parked stay so: try again, after what else there is to do.
                         let notice = Notice::Effect(effect);
                         let ticket = Ticket::default();
                         let _ = self.sender.send(Input::Vcpu { index, notice, ticket });
