@@ -80,6 +80,43 @@ long_mode:
 	hlt
 	jmp 2b
 
+/* Where another CPU starts: in real mode, wherever this was copied to. Paging and long mode are turned on at once. */
+	.code16
+	.globl other_start
+other_start:
+	cli
+	mov %cs, %ax
+	mov %ax, %ds
+	lgdtl other_gdt_register - other_start
+	mov $CR4_PAE, %eax
+	mov %eax, %cr4
+	mov $page_map, %eax
+	mov %eax, %cr3
+	mov $EFER, %ecx
+	rdmsr
+	or $EFER_LONG_MODE, %eax
+	wrmsr
+	mov %cr0, %eax
+	or $CR0_PROTECTION_AND_PAGING, %eax
+	mov %eax, %cr0
+	ljmpl $CODE_SELECTOR, $other_long_mode
+	.balign 4
+other_gdt_register:
+	.word gdt_end - gdt - 1
+	.long gdt
+	.globl other_end
+other_end:
+
+	.code64
+other_long_mode:
+	mov $DATA_SELECTOR, %eax
+	mov %eax, %ds
+	mov %eax, %es
+	mov %eax, %ss
+	mov $other_stack_top, %esp
+	call other_main
+	jmp 2b
+
 	.data
 	.balign 8
 gdt:
@@ -113,3 +150,5 @@ directories:
 	.balign 4096
 	.fill 8192, 1, 0
 stack_top:
+	.fill 8192, 1, 0
+other_stack_top:

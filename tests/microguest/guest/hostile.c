@@ -15,6 +15,7 @@
 #include "hostile.h"
 #include "pci.h"
 #include "polled.h"
+#include "processors.h"
 #include "report.h"
 #include "settings.h"
 #include "traps.h"
@@ -22,7 +23,8 @@
 #define ARENA_SIZE 0x400000
 #define REGISTERS_START 0xc0000000
 
-static struct hostile hostile;
+static struct hostile hostile, accomplice;
+static volatile u8 accomplice_works, accomplice_is_done;
 static struct polled_disk neighbour, former_victim;
 
 static void (*const attacks[])(struct hostile *) = {
@@ -94,6 +96,34 @@ static void attack(u64 steps, u64 allowed)
 	/* Whatever the device wanted to tell. */
 	let_interrupts_in();
 	keep_interrupts_out();
+}
+
+/* On another CPU. It knows the device at home only, and leaves configuration space alone: its ports are for one at a time.
+ * What it does is drawn from the seed, too, but when it does it is not. */
+static void help(void)
+{
+	static void (*const attacks[])(struct hostile *) = {
+		attack_common, attack_registers, attack_vectors, attack_status, attack_rings, attack_doorbells,
+	};
+
+	while (accomplice_works)
+		ONE_OF(&accomplice, attacks)(&accomplice);
+	accomplice_is_done = 1;
+}
+
+static void start_accomplice(void)
+{
+	accomplice = hostile;
+	accomplice.draw = word_at(2, hostile.draw) | 1;
+	accomplice_works = 1;
+	start_other(help);
+}
+
+static void end_accomplice(void)
+{
+	accomplice_works = 0;
+	while (!accomplice_is_done)
+		asm volatile("pause");
 }
 
 static u8 last_virtio_slot(void)
@@ -199,7 +229,7 @@ void command_hostile(const char *command)
 {
 	u64 rounds = setting(command, "rounds", 16), steps = setting(command, "steps", 16);
 	u64 seed = setting(command, "seed", 0), every = setting(command, "every", 4);
-	u64 allowed = setting(command, "attacks", -1ul), checksum = 0;
+	u64 allowed = setting(command, "attacks", -1ul), cpus = setting(command, "cpus", 1), checksum = 0;
 
 	/* A state of 0 would stay 0. */
 	hostile.draw = word_at(1, seed) | 1;
@@ -211,6 +241,8 @@ void command_hostile(const char *command)
 	apic_enable();
 	tame_vectors(&hostile);
 	set_up(&hostile);
+	if (cpus > 1)
+		start_accomplice();
 	for (u64 round = 0; round < rounds; round++) {
 		write_round(round, seed);
 		attack(steps, allowed);
@@ -220,6 +252,8 @@ void command_hostile(const char *command)
 		if ((round + 1) % every == 0)
 			say_numbers("hostile: round ", round + 1, ", checksum ", checksum);
 	}
+	if (cpus > 1)
+		end_accomplice();
 	make_peace(seed);
 	virtio_check(&neighbour.virtio);
 	virtio_stop(&neighbour.virtio);

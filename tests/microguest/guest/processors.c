@@ -3,6 +3,7 @@
 
 #include "apic.h"
 #include "commands.h"
+#include "processors.h"
 #include "report.h"
 #include "settings.h"
 
@@ -16,6 +17,32 @@ static const u8 start_code[] = {
 	0xf4,                                                                     /* hlt */
 	0xeb, 0xfd,                                                               /* jmp to the hlt */
 };
+
+extern const u8 other_start[], other_end[];
+
+static void (*volatile work_of_other)(void);
+static volatile u32 others;
+
+/* From boot.S, on the stack of one: a second one of them would be lost. */
+void other_main(void);
+
+void other_main(void)
+{
+	others++;
+	work_of_other();
+}
+
+void start_other(void (*work)(void))
+{
+	volatile u8 *code = (volatile u8 *)START_PAGE;
+
+	for (u64 i = 0; other_start + i < other_end; i++)
+		code[i] = other_start[i];
+	work_of_other = work;
+	apic_start_others(START_PAGE >> 12);
+	while (!others)
+		asm volatile("pause");
+}
 
 void command_processors(const char *command)
 {

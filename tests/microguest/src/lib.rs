@@ -37,7 +37,8 @@
 //! its neighbour, in `rounds` (16) rounds. A round is one sector written and one read by the neighbour, with `steps` (16)
 //! attacks during each of the two; everything is drawn by `seed`. RAM ends at `memory` (32 MiB), its last 4 MiB are the
 //! attacker's. It says on the console where it is, `every` (4) rounds, and at the end, when the device is back to good
-//! use. Bits of `attacks` (all) say which kinds it may use. [`HostileWork`] knows what comes of the neighbour.
+//! use. Bits of `attacks` (all) say which kinds it may use. With `cpus=2` the second of two CPUs attacks by registers and
+//! queues all the time, which depends on time. [`HostileWork`] knows what comes of the neighbour.
 
 mod disk;
 mod event;

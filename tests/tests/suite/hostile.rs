@@ -28,6 +28,7 @@ const MOST_MEMORY: u64 = 8 << 10;
 
 /// A machine with its neighbour's disk and the one that is attacked.
 struct Machine {
+    cpus: u16,
     work: HostileWork,
     host: DiskHost,
     queues: u16,
@@ -43,7 +44,7 @@ impl Machine {
             Ok(file)
         };
         let (neighbour, victim) = (file("neighbour", HostileWork::SIZE)?, file("victim", 1 << 20)?);
-        Ok(Self { work, host, queues, neighbour, victim })
+        Ok(Self { cpus: 1, work, host, queues, neighbour, victim })
     }
 
     fn disks(&self) -> [(&str, &File); 2] {
@@ -52,12 +53,12 @@ impl Machine {
 
     fn start(&self) -> Result<VmProcess> {
         let neighbour_host = DiskHost { engine: self.host.engine, ..DiskHost::default() };
-        let mut machine = machine(1, MEMORY);
+        let mut machine = machine(self.cpus, MEMORY);
         machine.disks = vec![
             DiskDescription { host: neighbour_host, ..disk("neighbour") },
             DiskDescription { host: self.host, queues: self.queues, ..disk("victim") },
         ];
-        let source = microguest(&format!("{} {POWER_OFF}", self.work))?;
+        let source = microguest(&format!("{} cpus={} {POWER_OFF}", self.work, self.cpus))?;
         VmProcess::boot_machine(machine, source, &self.disks())
     }
 
@@ -107,6 +108,21 @@ fn neighbour_goes_on_and_the_device_works_again() -> Result<()> {
         (4, on(DiskEngine::Pool), 3),
     ] {
         undisturbed(HostileWork { rounds: 16, steps: 16, seed }, host, queues)?;
+    }
+    Ok(())
+}
+
+/// The second one attacks the device all the time, also while the first sets it up: nothing has its turn.
+fn with_two_cpus(work: HostileWork, host: DiskHost) -> Result<()> {
+    let machine = Machine { cpus: 2, ..Machine::new(work, host, 2)? };
+    let outcome = machine.start().and_then(|process| machine.finish(process, ""));
+    outcome.with_context(|| machine.named())
+}
+
+#[test]
+fn neighbour_goes_on_while_two_cpus_attack() -> Result<()> {
+    for (seed, engine) in [(8, DiskEngine::Ring), (9, DiskEngine::Pool)] {
+        with_two_cpus(HostileWork { rounds: 8, steps: 16, seed }, on(engine))?;
     }
     Ok(())
 }
@@ -188,6 +204,7 @@ fn long_neighbour_goes_on_for_many_seeds() -> Result<()> {
     for seed in 0x100..0x120 {
         for (host, queues) in [(on(DiskEngine::Ring), 4), (on(DiskEngine::Pool), 2)] {
             undisturbed(HostileWork { rounds: 32, steps: 32, seed }, host, queues)?;
+            with_two_cpus(HostileWork { rounds: 8, steps: 16, seed }, host)?;
         }
     }
     Ok(())
