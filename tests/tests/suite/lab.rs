@@ -324,6 +324,11 @@ fn micro_and_machine_tests_pass_in_both_cages() -> Result<()> {
 }
 
 #[test]
+fn hostile_guest_leaves_its_neighbour_alone_in_the_cage() -> Result<()> {
+    own_tests_in_node(&["--cage"], "hostile::neighbour_goes_on_and").map(drop)
+}
+
+#[test]
 fn cage_is_closed_on_each_kernel() -> Result<()> {
     for kernel in ["6.12", "6.1"] {
         for cage in ["--cage=launcher", "--cage=default"] {
