@@ -204,7 +204,16 @@ fn long_neighbour_goes_on_for_many_seeds() -> Result<()> {
     for seed in 0x100..0x120 {
         for (host, queues) in [(on(DiskEngine::Ring), 4), (on(DiskEngine::Pool), 2)] {
             undisturbed(HostileWork { rounds: 32, steps: 32, seed }, host, queues)?;
-            with_two_cpus(HostileWork { rounds: 8, steps: 16, seed }, host)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn long_neighbour_goes_on_while_two_cpus_attack() -> Result<()> {
+    for seed in 0x180..0x190 {
+        for engine in [DiskEngine::Ring, DiskEngine::Pool] {
+            with_two_cpus(HostileWork { rounds: 16, steps: 16, seed }, on(engine))?;
         }
     }
     Ok(())
