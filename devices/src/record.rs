@@ -152,12 +152,33 @@ impl Records {
         }
     }
 
+    /// Each of them, in the order in which they were put.
+    pub fn iter(&self) -> std::slice::Iter<'_, Record> {
+        self.0.iter()
+    }
+
     /// To be called when everything has taken its own: nothing may be left.
     pub fn finish(self) -> Result<(), RecordError> {
         match self.0.first() {
             Some(record) => Err(RecordError::LeftOver(record.name())),
             None => Ok(()),
         }
+    }
+}
+
+impl<'a> IntoIterator for &'a Records {
+    type Item = &'a Record;
+    type IntoIter = std::slice::Iter<'a, Record>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Taken as they are: one that is there twice is found by who takes it, or left over.
+impl FromIterator<Record> for Records {
+    fn from_iter<I: IntoIterator<Item = Record>>(records: I) -> Self {
+        Self(records.into_iter().collect())
     }
 }
 

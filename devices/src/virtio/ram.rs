@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 use thiserror::Error;
@@ -23,6 +24,9 @@ pub enum DiscardError {
         /// How many bytes it was to have.
         length: u64,
     },
+    /// It is not all there yet: a hole would be filled with what was there before.
+    #[error("guest memory is still being filled in")]
+    Filling,
     /// Only memory that is a file has holes.
     #[error("guest memory at {:#x} is not a file", .0.0)]
     NoFile(GuestAddress),
@@ -39,9 +43,17 @@ pub enum DiscardError {
 
 /// The guest's memory. Writing through it marks what was written, for migration to send again.
 #[derive(Clone, Debug)]
-pub struct GuestRam(Arc<GuestMemoryMmap<AtomicBitmap>>);
+pub struct GuestRam {
+    memory: Arc<GuestMemoryMmap<AtomicBitmap>>,
+    filling: Arc<AtomicBool>,
+}
 
 impl GuestRam {
+    /// Memory that comes page by page for as long as `filling` is set. Who sets it clears it once, when all is there.
+    pub fn filled_in(memory: Arc<GuestMemoryMmap<AtomicBitmap>>, filling: Arc<AtomicBool>) -> Self {
+        Self { memory, filling }
+    }
+
     /// Marks memory as written that was written past this type, by the kernel for instance. To be called when the data
     /// has landed: marked earlier, it could be sent without it.
     pub fn mark_written(
@@ -49,7 +61,7 @@ impl GuestRam {
         address: GuestAddress,
         length: usize,
     ) -> Result<(), GuestMemoryError> {
-        for slice in GuestMemory::get_slices(&*self.0, address, length, Permissions::Write)? {
+        for slice in GuestMemory::get_slices(&*self.memory, address, length, Permissions::Write)? {
             let slice = slice?;
             slice.bitmap().mark_dirty(0, slice.len());
         }
@@ -62,15 +74,20 @@ impl GuestRam {
     /// The hole is made in the file that the memory is, for this process and the guest alike: giving up the pages of a
     /// shared mapping (MADV_DONTNEED) frees nothing. It lies inside the file, so touching it later cannot fault for
     /// good; who does finds a new page.
+    ///
+    /// Refused while memory is being filled in: a page that was punched is missing again, and would get its old content.
     pub fn discard(&self, address: GuestAddress, length: u64) -> Result<(), DiscardError> {
         let not_there = || DiscardError::NotThere { address, length };
         let bytes = usize::try_from(length).map_err(|_| not_there())?;
-        if !GuestMemory::check_range(&*self.0, address, bytes, Permissions::Write) {
+        if !GuestMemory::check_range(&*self.memory, address, bytes, Permissions::Write) {
             return Err(not_there());
+        }
+        if self.filling.load(Ordering::Acquire) {
+            return Err(DiscardError::Filling);
         }
         let (mut at, mut left) = (address, length);
         while left > 0 {
-            let (region, offset) = self.0.to_region_addr(at).ok_or_else(not_there)?;
+            let (region, offset) = self.memory.to_region_addr(at).ok_or_else(not_there)?;
             let part = left.min(region.len() - offset.raw_value());
             let file = region.file_offset().ok_or(DiscardError::NoFile(at))?;
             punch(file, offset.raw_value(), part)
@@ -94,7 +111,7 @@ fn punch(file: &FileOffset, offset: u64, length: u64) -> io::Result<()> {
 
 impl From<Arc<GuestMemoryMmap<AtomicBitmap>>> for GuestRam {
     fn from(memory: Arc<GuestMemoryMmap<AtomicBitmap>>) -> Self {
-        Self(memory)
+        Self { memory, filling: Arc::default() }
     }
 }
 
@@ -102,7 +119,7 @@ impl Deref for GuestRam {
     type Target = GuestMemoryMmap<AtomicBitmap>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.memory
     }
 }
 
@@ -179,6 +196,19 @@ mod tests {
             assert!(matches!(error, DiscardError::NotThere { .. }), "{error}");
         }
         assert_eq!(file.metadata().unwrap().blocks() * 512, 0x2_0000);
+    }
+
+    #[test]
+    fn memory_that_is_being_filled_in_is_not_discarded() {
+        let (ram, file) = full_ram();
+        let filling = Arc::new(AtomicBool::new(true));
+        let ram = GuestRam::filled_in(Arc::clone(&ram.memory), Arc::clone(&filling));
+        let error = ram.discard(GuestAddress(0x1_0000), 0x1000).unwrap_err();
+        assert!(matches!(error, DiscardError::Filling), "{error}");
+        assert_eq!(file.metadata().unwrap().blocks() * 512, 0x2_0000);
+        filling.store(false, Ordering::Release);
+        ram.discard(GuestAddress(0x1_0000), 0x1000).unwrap();
+        assert_eq!(file.metadata().unwrap().blocks() * 512, 0x1_f000);
     }
 
     #[test]
