@@ -26,7 +26,7 @@ pub enum ControlError {
     #[error("the control link failed")]
     Link(#[from] LinkError),
     /// The peer did not begin as it should.
-    #[error("the control peer sent {0} before boot or load")]
+    #[error("the control peer sent {0} before boot, load or restore")]
     Unexpected(String),
     /// No thread to receive requests.
     #[error("cannot start the control thread")]
@@ -41,9 +41,11 @@ pub enum ControlError {
 
 /// Takes the grant and the first request from `link` and runs the VM to its end.
 pub fn serve(link: Link) -> Result<End, ControlError> {
-    let descriptors = descriptors(link.receive_grant()?)?;
+    let mut grant = link.receive_grant()?;
     let link = Arc::new(link);
-    let (id, request) = first_request(&link)?;
+    let (id, request, granted) = first_request(&link)?;
+    grant.extend(granted);
+    let descriptors = descriptors(grant)?;
     let (sender, inputs) = channel();
     let teller = Teller::start(&link)?;
     let owner = Owner::new(descriptors, (sender.clone(), inputs), teller.ear());
@@ -59,6 +61,7 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
         Request::Load { disks, networks, entropy } => {
             owner.load(&Hosts { disks, networks, entropy })
         }
+        Request::Restore { how } => owner.restore(&how),
         other => return Err(ControlError::Unexpected(format!("{other:?}"))),
     };
     let end = end.unwrap_or_else(|error| End {
@@ -130,21 +133,25 @@ fn descriptors(mut grant: Grant) -> Result<Descriptors, ControlError> {
         initrd: file(Role::initrd()),
         ram: file(Role::ram()),
         records: file(Role::records()),
+        snapshot_memory: file(Role::snapshot_memory()),
+        snapshot_records: file(Role::snapshot_records()),
+        userfaultfd: grant.remove(&Role::userfaultfd()),
         console: grant.remove(&Role::console()),
         devices: grant,
     })
 }
 
-fn first_request(link: &Link) -> Result<(u64, Request), ControlError> {
+fn first_request(link: &Link) -> Result<(u64, Request, Grant), ControlError> {
     match link.receive()? {
         (
             Message::Request {
                 id,
-                request: request @ (Request::Boot { .. } | Request::Load { .. }),
+                request:
+                    request @ (Request::Boot { .. } | Request::Load { .. } | Request::Restore { .. }),
                 ..
             },
-            _,
-        ) => Ok((id, request)),
+            granted,
+        ) => Ok((id, request, granted)),
         (other, _) => Err(ControlError::Unexpected(format!("{other:?}"))),
     }
 }

@@ -8,3 +8,4 @@ pub mod control;
 pub mod kvm;
 pub mod machine;
 pub mod ram;
+pub mod snapshot;

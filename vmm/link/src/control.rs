@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, DiskHost, EndReason, EntropyHost, MachineDescription, Memory, NetworkHost};
+use crate::{
+    Counters, DiskHost, EndReason, EntropyHost, MachineDescription, Memory, NetworkHost,
+    Restoration,
+};
 
 /// What the control peer wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Start the machine. The first request, or [`Request::Load`] is.
+    /// Start the machine. The first request, or [`Request::Load`] or [`Request::Restore`] is.
     Boot {
         /// Which one.
         machine: MachineDescription,
@@ -27,6 +30,12 @@ pub enum Request {
         #[serde(default)]
         entropy: EntropyHost,
     },
+    /// Go on with the snapshot in the files that were granted as `snapshot/memory` and `snapshot/records`. It is paused.
+    /// With `uffd` granted, too, memory comes when it is needed; without, all of it is read first.
+    Restore {
+        /// In particular.
+        how: Restoration,
+    },
     /// Say how it is.
     Info,
     /// Stop the guest until [`Request::Resume`].
@@ -37,6 +46,9 @@ pub enum Request {
     PowerButton,
     /// Give out the records and the memory of a paused machine, and what it boots from after a reset. It stays as it is.
     Save,
+    /// Write a paused machine to the two files that come as `snapshot/memory` and `snapshot/records`: empty, and nobody's but
+    /// their owner's. It stays as it is.
+    Snapshot,
     /// Say what was counted.
     Counters,
     /// Have the guest give up this much of its memory, in whole pages.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::FillCounters;
+
 /// Numbers since the VM started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -18,6 +20,12 @@ pub struct Counters {
     pub console_bytes_dropped: u64,
     /// Events that were not told, because the peer did not read the ones before.
     pub events_dropped: u64,
+    /// How memory was filled in.
+    #[serde(default)]
+    pub fill: FillCounters,
+    /// Bytes of guest memory in huge pages that were made of small ones.
+    #[serde(default)]
+    pub huge_bytes: u64,
     /// Those of each disk, by name.
     pub disks: BTreeMap<String, DiskCounters>,
     /// Those of each network interface, by name.

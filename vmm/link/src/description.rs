@@ -20,6 +20,10 @@ pub struct MachineDescription {
     pub uuid: [u8; 16],
     /// What the guest reads as its serial number.
     pub serial: String,
+    /// Whether to make huge pages of guest memory in the background: it takes processor time, and the guest's accesses are
+    /// faster.
+    #[serde(default)]
+    pub huge_pages: bool,
     /// Disks, in the order in which the guest finds them.
     #[serde(default)]
     pub disks: Vec<DiskDescription>,

@@ -14,6 +14,7 @@ mod end;
 pub mod launcher;
 mod message;
 mod role;
+mod snapshot;
 mod socket;
 
 pub use control::{Event, Info, Reply, Request, RunState};
@@ -29,4 +30,5 @@ pub use description::{
 pub use end::EndReason;
 pub use message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message, MessageError, VERSION};
 pub use role::{Role, RoleError};
+pub use snapshot::{FillCounters, FillWork, Restoration};
 pub use socket::{Grant, Link, LinkError};

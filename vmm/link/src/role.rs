@@ -71,6 +71,16 @@ impl Role {
         Self("records".into())
     }
 
+    /// The file with the memory of a snapshot.
+    pub fn snapshot_memory() -> Self {
+        Self("snapshot/memory".into())
+    }
+
+    /// The file with all else of a snapshot.
+    pub fn snapshot_records() -> Self {
+        Self("snapshot/records".into())
+    }
+
     /// Queue `queue` of the TAP that serves `network`.
     pub fn tap(network: &str, queue: u16) -> Result<Self, RoleError> {
         format!("tap/{network}/{queue}").parse()
@@ -106,6 +116,17 @@ impl Role {
     /// The name of the disk, if it is one's role.
     pub fn disk_name(&self) -> Option<&str> {
         self.0.strip_prefix("disk/").filter(|name| !name.contains('/'))
+    }
+
+    /// The name of the disk whose content this is a part of, be it the disk itself, an image of it or its overlay.
+    pub fn content_of(&self) -> Option<&str> {
+        let mut segments = self.0.split('/');
+        match (segments.next(), segments.next(), segments.next()) {
+            (Some("disk" | "overlay"), Some(name), None) | (Some("image"), Some(name), Some(_)) => {
+                Some(name)
+            }
+            _ => None,
+        }
     }
 
     /// Image `number` of the disk `name`, counted from the disk's own.
@@ -207,6 +228,11 @@ mod tests {
         assert_eq!(Role::disk("vda").unwrap().disk_name(), Some("vda"));
         assert_eq!(Role::tap("net1", 3).unwrap().disk_name(), None);
         assert!(Role::disk("a/b").unwrap().disk_name().is_none());
+        for role in [Role::disk("vda"), Role::overlay("vda"), Role::image("vda", 3)] {
+            assert_eq!(role.unwrap().content_of(), Some("vda"));
+        }
+        assert_eq!(Role::tap("net1", 3).unwrap().content_of(), None);
+        assert_eq!(Role::kvm().content_of(), None);
     }
 
     #[test]

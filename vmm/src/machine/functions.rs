@@ -11,7 +11,7 @@ use corten_devices::net::Net;
 use corten_devices::pci::{Doorbell, Ecam, Ports, Root, RootError};
 use corten_devices::rng::Rng;
 use corten_devices::virtio::{
-    ActivateError, GuestRam, ReclaimError, Transport, VirtioPci, Wiring, WiringError,
+    ActivateError, ReclaimError, Transport, VirtioPci, Wiring, WiringError,
 };
 use corten_devices::vsock::{HostSide, Vsock};
 use corten_devices::{BusError, Effect, Interrupt, RecordError, Records};
@@ -131,7 +131,7 @@ impl Functions {
         owner: &Sender<Input>,
     ) -> Result<Self, FunctionError> {
         let root = Root::new(blueprint.windows.clone());
-        let ram = GuestRam::from(Arc::clone(ram.memory()));
+        let ram = ram.for_devices();
         let mut route = layout::LINES;
         let mut queues = 0;
         let mut members = Vec::new();

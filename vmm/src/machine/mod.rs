@@ -12,6 +12,7 @@ pub mod order;
 mod owner;
 mod platform;
 mod routes;
+mod snapshots;
 mod vcpus;
 mod workers;
 
@@ -49,6 +50,7 @@ pub use functions::FunctionError;
 use functions::Functions;
 pub use owner::{Asked, Descriptors, End, Owner, OwnerError, Saved, chain};
 pub use platform::{Platform, PlatformError};
+pub use snapshots::SnapshotError;
 use vcpus::VcpuThread;
 pub use vcpus::{Buses, EndCause, ExitCounters, Ticket, VcpuError};
 pub use workers::WorkerError;
@@ -346,6 +348,7 @@ impl Machine {
                     }
                 }
                 order::Resume::AnnounceStop => self.announce_stop()?,
+                order::Resume::FillMemory => self.ram.begin_filling()?,
                 order::Resume::RunVcpus => {
                     self.running = true;
                     self.vcpus.iter().try_for_each(|vcpu| vcpu.run(&self.buses))?;
@@ -582,6 +585,20 @@ impl Machine {
     /// Where connections with its guest are handed in, if there is a socket device.
     pub fn sockets(&self) -> Option<vsock::HostSide> {
         self.functions.sockets()
+    }
+
+    /// Takes every writable disk for this machine, ahead of the resume that does it.
+    pub fn lock_disks(&self) -> Result<(), MachineError> {
+        Ok(self.functions.lock()?)
+    }
+
+    /// Tells the guest that it is a copy of one that may go on elsewhere, too. It does not run yet.
+    pub fn renew_generation(&self, limit: Duration) -> Result<(), MachineError> {
+        // Brought in first: the owner must not wait for a page that cannot be had.
+        self.ram.bring_in(layout::GENERATION_ID, limit)?;
+        self.platform.renew_generation_id()?;
+        self.platform.acpi.generation_changed();
+        Ok(())
     }
 
     /// Takes the machine down and gives back its memory and its devices, for another one. Fails if a device does not

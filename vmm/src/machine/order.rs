@@ -69,6 +69,8 @@ pub enum Resume {
     AnnounceNetworks,
     /// The guest's watchdogs are told.
     AnnounceStop,
+    /// Memory of a restored machine is filled in.
+    FillMemory,
     /// vCPUs enter the guest.
     RunVcpus,
 }
@@ -138,6 +140,10 @@ pub const RESUME: &[Step<Resume>] = &[
         "once interfaces work: switches still send frames for the guest to where it was",
     ),
     step(Resume::AnnounceStop, "before the guest looks at its clock, or its watchdogs bark"),
+    step(
+        Resume::FillMemory,
+        "not earlier, or the work before the guest's first step would grow with its memory",
+    ),
     step(Resume::RunVcpus, "last"),
 ];
 

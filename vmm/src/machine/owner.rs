@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::devices::Parts;
+use super::snapshots::{DiskFiles, SnapshotError};
 use super::{
     Blueprint, DeviceBlueprint, DeviceSetupError, Devices, EndCause, FunctionError, Hosts,
     Identification, Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket,
@@ -38,6 +39,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 const EFFECT_LIMIT: Duration = Duration::from_secs(1);
 /// How long disks may take to finish before a guest restarts: there is no going on without them.
 const RESET_LIMIT: Duration = Duration::from_secs(60);
+/// How long the memory of a restored machine may take to be all there before it can be saved; then it can be tried again.
+pub(super) const FILL_LIMIT: Duration = Duration::from_secs(30);
+
 /// Descriptors that a VM was granted, for as long as it lives: a reset needs them again.
 #[derive(Debug)]
 pub struct Descriptors {
@@ -55,6 +59,12 @@ pub struct Descriptors {
     pub records: Option<File>,
     /// What devices are made of. They keep it.
     pub devices: Grant,
+    /// Memory of a snapshot.
+    pub snapshot_memory: Option<File>,
+    /// All else of it.
+    pub snapshot_records: Option<File>,
+    /// An open /dev/userfaultfd, for it to be filled in while the guest runs.
+    pub userfaultfd: Option<OwnedFd>,
 }
 
 /// A saved machine without its memory.
@@ -108,19 +118,26 @@ pub enum OwnerError {
     /// A saved machine that is none.
     #[error("the saved machine cannot be read")]
     Saved(#[source] serde_json::Error),
+    /// A snapshot.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
 }
 
 /// What the owner works with.
 pub struct Owner {
-    descriptors: Descriptors,
-    sender: Sender<Input>,
+    pub(super) descriptors: Descriptors,
+    pub(super) sender: Sender<Input>,
     inputs: Receiver<Input>,
     events: Box<dyn Fn(Event) -> bool + Send>,
     events_dropped: Cell<u64>,
     /// A guest says as often as it likes that its kernel panicked; it is told once.
     crash_told: Cell<bool>,
-    command_line: String,
+    pub(super) command_line: String,
     resets: u64,
+    /// What its disks are on, for snapshots to say when that was written.
+    pub(super) disk_files: DiskFiles,
+    /// The guest's clock goes on at the next resume as if it had never stopped: it was moved.
+    pub(super) advance: Cell<bool>,
 }
 
 /// How a VM ended.
@@ -154,6 +171,8 @@ impl Owner {
             crash_told: Cell::default(),
             command_line: String::new(),
             resets: 0,
+            disk_files: DiskFiles::default(),
+            advance: Cell::default(),
         }
     }
 
@@ -172,10 +191,14 @@ impl Owner {
         let vm = self.vm()?;
         let host = host_processor(&vm)?;
         let hosts = Hosts::of(description);
+        self.disk_files = DiskFiles::of(&self.descriptors.devices)?;
         let parts = Parts::of_description(description, &mut self.descriptors.devices)?;
         let blueprint = plan(&spec_of(description, &parts), &host)?;
         let devices = parts.into_devices(&blueprint, &hosts, &self.sender)?;
         let ram = Ram::new(&blueprint.slots)?;
+        if description.huge_pages {
+            ram.collapse()?;
+        }
         let machine = self.start(vm, blueprint, ram, devices, true)?;
         self.run(machine)
     }
@@ -188,6 +211,7 @@ impl Owner {
         self.boot_source()?;
         let ram = self.descriptors.ram.take().ok_or_else(|| OwnerError::NotGranted(Role::ram()))?;
         let ram = Ram::map(ram, &blueprint.slots)?;
+        self.disk_files = DiskFiles::of(&self.descriptors.devices)?;
         let parts = Parts::of_blueprint(&blueprint, &mut self.descriptors.devices, hosts)?;
         let devices = parts.into_devices(&blueprint, hosts, &self.sender)?;
         let mut machine = self.assemble(self.vm()?, blueprint, ram, devices)?;
@@ -222,7 +246,7 @@ impl Owner {
         Ok(machine)
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         &self,
         vm: Vm,
         blueprint: Blueprint,
@@ -242,7 +266,7 @@ impl Owner {
         Ok(Machine::assemble(blueprint, ram, lent)?)
     }
 
-    fn boot_source(&self) -> Result<BootSource, OwnerError> {
+    pub(super) fn boot_source(&self) -> Result<BootSource, OwnerError> {
         let missing = || OwnerError::NotGranted(Role::kernel());
         let kernel = self.descriptors.kernel.as_ref().ok_or_else(missing)?;
         let clone = |file: &File, role: Role| {
@@ -258,13 +282,13 @@ impl Owner {
         })
     }
 
-    fn vm(&self) -> Result<Vm, OwnerError> {
+    pub(super) fn vm(&self) -> Result<Vm, OwnerError> {
         let kvm = self.descriptors.kvm.try_clone();
         let kvm = kvm.map_err(|source| OwnerError::Descriptor { role: Role::kvm(), source })?;
         Ok(Vm::new(kvm).map_err(MachineError::Kvm)?)
     }
 
-    fn run(&mut self, mut machine: Machine) -> Result<End, OwnerError> {
+    pub(super) fn run(&mut self, mut machine: Machine) -> Result<End, OwnerError> {
         loop {
             let Some(input) = self.next_input(&machine) else {
                 return Ok(End {
@@ -290,7 +314,13 @@ impl Owner {
             };
             match verdict {
                 Verdict::GoOn => {}
-                Verdict::End(end) => return Ok(end),
+                Verdict::End(end) => {
+                    if machine.ram().is_broken() {
+                        // Some of its threads wait for memory that never comes; they end with the process.
+                        std::mem::forget(machine);
+                    }
+                    return Ok(end);
+                }
                 Verdict::Reset => match self.reset(machine) {
                     Ok(next) => machine = next,
                     Err(error) => {
@@ -402,7 +432,7 @@ impl Owner {
         let Asked { request, granted, reply: answer } = asked;
         let mut given = Vec::new();
         let reply = match request {
-            Request::Boot { .. } | Request::Load { .. } => {
+            Request::Boot { .. } | Request::Load { .. } | Request::Restore { .. } => {
                 refused("the machine is started already")
             }
             Request::Info => Reply::Info { info: self.info(machine) },
@@ -413,12 +443,22 @@ impl Owner {
             Request::Pause if !machine.is_running() => Reply::Done,
             Request::Pause => done(machine.stop(STOP_LIMIT)),
             Request::Resume if machine.is_running() => Reply::Done,
-            Request::Resume => done(machine.resume(false)),
+            Request::Resume => {
+                let advance = self.advance.take();
+                let resumed = machine.resume(advance);
+                // Refused, it can be tried again.
+                self.advance.set(advance && resumed.is_err());
+                done(resumed)
+            }
             Request::PowerButton => {
                 machine.platform().acpi.press_power_button();
                 Reply::Done
             }
-            Request::Save if machine.is_running() => refused("pause it first"),
+            Request::Save | Request::Snapshot if machine.is_running() => refused("pause it first"),
+            Request::Snapshot => match self.snapshot(machine, &granted) {
+                Ok(()) => Reply::Done,
+                Err(error) => refused(&chain(&error)),
+            },
             Request::Save => match self.save(machine) {
                 Ok(descriptors) => {
                     given = descriptors;
@@ -454,6 +494,7 @@ impl Owner {
     }
 
     fn save(&self, machine: &Machine) -> Result<Vec<(Role, OwnedFd)>, OwnerError> {
+        machine.ram().finish_filling(FILL_LIMIT)?;
         let (blueprint, records) = (machine.blueprint().clone(), machine.save()?);
         let saved = Saved { blueprint, command_line: self.command_line.clone(), records };
         let unusable = |source| OwnerError::Descriptor { role: Role::records(), source };
@@ -556,6 +597,8 @@ fn counters(machine: &Machine, events_dropped: u64) -> Counters {
         kicks: counted.kicked.load(Ordering::Relaxed),
         console_bytes_dropped: machine.platform().serial.dropped(),
         events_dropped,
+        fill: machine.ram().fill_counters(),
+        huge_bytes: machine.ram().huge_bytes(),
         ..Counters::default()
     };
     machine.count_devices(&mut counters);

@@ -3,15 +3,29 @@
 //! A memfd and not anonymous memory, so that a successor process on the same node can map the very same pages. Mappings
 //! start at a multiple of 2 MiB, or the kernel could never back them with huge pages. They stay for the life of the
 //! process: it has one guest, whose devices may hold on to its memory for as long as they like.
+//!
+//! Where it is wanted, a thread of its own, `collapse`, makes huge pages of small ones.
+//!
+//! The memory of a restored guest is filled in from a [`PageSource`]: by a thread, `pager`, while the guest runs, or at once.
+
+mod collapse;
+mod pager;
+mod source;
+mod userfault;
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use corten_devices::virtio::GuestRam;
+use corten_link::{FillCounters, FillWork};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -23,6 +37,11 @@ use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionCollectionError, GuestRegionMmap,
     mmap::MmapRegionError,
 };
+
+use collapse::Collapser;
+use pager::Pager;
+pub use pager::{PagerError, Report};
+pub use source::{CHUNK, CHUNK_BYTES, PageSource, Present, SourceError, next_data, next_hole};
 
 /// Guest memory as devices see it. Writes are marked, for whoever has to copy a running guest.
 pub type GuestMemory = GuestMemoryMmap<AtomicBitmap>;
@@ -68,6 +87,9 @@ pub enum RamError {
         /// What the slots add up to.
         expected: u64,
     },
+    /// What a restored guest had in it.
+    #[error(transparent)]
+    Pager(#[from] PagerError),
     /// The mapping was refused.
     #[error("cannot describe guest memory")]
     Region(#[from] MmapRegionError),
@@ -98,6 +120,14 @@ pub struct Ram {
     mappings: Vec<Mapping>,
     slots: Vec<Slot>,
     file: File,
+    /// Fills it in, until it is emptied.
+    pager: Mutex<Option<Pager>>,
+    /// Not all of it is there yet.
+    filling: Arc<AtomicBool>,
+    /// What it took to fill it in, if there is no pager.
+    filled: Mutex<FillWork>,
+    /// Makes huge pages of it, if that is wanted.
+    collapser: Mutex<Option<Collapser>>,
 }
 
 impl Ram {
@@ -127,7 +157,126 @@ impl Ram {
             offset += slot.size;
         }
         let memory = Arc::new(GuestMemory::from_regions(regions)?);
-        Ok(Self { memory, mappings, slots: slots.to_vec(), file })
+        Ok(Self {
+            memory,
+            mappings,
+            slots: slots.to_vec(),
+            file,
+            pager: Mutex::default(),
+            filling: Arc::default(),
+            filled: Mutex::default(),
+            collapser: Mutex::default(),
+        })
+    }
+
+    /// Makes huge pages of it from now on, in the background, where all of one is in use.
+    pub fn collapse(&self) -> Result<(), RamError> {
+        let file = self.file.try_clone();
+        let file = file.map_err(|source| RamError::System { what: "share", source })?;
+        let collapser = Collapser::start(&self.mappings, file, &self.filling);
+        let collapser =
+            collapser.map_err(|source| RamError::System { what: "make huge pages of", source })?;
+        *self.collapser.lock().unwrap_or_else(PoisonError::into_inner) = Some(collapser);
+        Ok(())
+    }
+
+    /// How much of it was in huge pages that were made of small ones, when it was last looked at.
+    pub fn huge_bytes(&self) -> u64 {
+        let collapser = self.collapser.lock().unwrap_or_else(PoisonError::into_inner);
+        collapser.as_ref().map_or(0, Collapser::huge_bytes)
+    }
+
+    /// Has `source` fill it in, which is new: page by page when they are wanted if `device`, an open /dev/userfaultfd, is
+    /// given, otherwise all of it before this returns. To be called before any vCPU has a state: setting that touches guest
+    /// memory. `report` is told if a page cannot be had later on.
+    pub fn fill(
+        &self,
+        mut source: Box<dyn PageSource>,
+        device: Option<&OwnedFd>,
+        report: Report,
+    ) -> Result<(), RamError> {
+        match device {
+            Some(device) => {
+                let (device, filling) = (device.as_fd(), &self.filling);
+                let pager = Pager::start(device, &self.mappings, source, filling, report)?;
+                *self.pager() = Some(pager);
+                Ok(())
+            }
+            None => self.fill_at_once(&mut *source),
+        }
+    }
+
+    fn fill_at_once(&self, source: &mut dyn PageSource) -> Result<(), RamError> {
+        let size = total(&self.slots);
+        let mut buffer = vec![0; CHUNK_BYTES];
+        let mut pages = 0;
+        for number in 0..size.div_ceil(CHUNK) {
+            let start = number * CHUNK;
+            let length = usize::try_from((size - start).min(CHUNK)).unwrap_or_default();
+            let bytes = &mut buffer[..length];
+            let present = source.chunk(number, bytes).map_err(PagerError::Source)?;
+            for run in present.runs().map(|run| run.start..run.end.min(length)) {
+                let written = self.file.write_all_at(&bytes[run.clone()], start + run.start as u64);
+                written.map_err(|source| RamError::System { what: "fill in", source })?;
+            }
+            pages += present.count();
+        }
+        let work = FillWork { pages, bytes_read: source.bytes_read(), ..FillWork::default() };
+        *self.filled.lock().unwrap_or_else(PoisonError::into_inner) = work;
+        Ok(())
+    }
+
+    fn pager(&self) -> MutexGuard<'_, Option<Pager>> {
+        self.pager.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask_pager(
+        &self,
+        ask: impl FnOnce(&Pager) -> Result<(), PagerError>,
+    ) -> Result<(), RamError> {
+        Ok(self.pager().as_ref().map_or(Ok(()), ask)?)
+    }
+
+    /// The guest is about to run: whatever is not there yet is filled in from now on. Fails if something cannot be.
+    pub fn begin_filling(&self) -> Result<(), RamError> {
+        self.ask_pager(Pager::begin)
+    }
+
+    /// Waits until all of it is there. Otherwise a copy would lack something.
+    pub fn finish_filling(&self, limit: Duration) -> Result<(), RamError> {
+        self.ask_pager(|pager| pager.finish(limit))
+    }
+
+    /// Waits until what is at this address is there, so that who touches it does not wait.
+    pub fn bring_in(&self, address: GuestAddress, limit: Duration) -> Result<(), RamError> {
+        let mut before = 0;
+        for slot in &self.slots {
+            let at = address.0.checked_sub(slot.start).filter(|at| *at < slot.size);
+            if let Some(at) = at {
+                return self.ask_pager(|pager| pager.bring_in(before + at, limit));
+            }
+            before += slot.size;
+        }
+        Ok(())
+    }
+
+    /// Whether something of it can never be had: who waits for that waits for good.
+    pub fn is_broken(&self) -> bool {
+        self.ask_pager(Pager::check).is_err()
+    }
+
+    /// What it took to fill it in.
+    pub fn fill_counters(&self) -> FillCounters {
+        let at_once = || {
+            let work = *self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+            FillCounters { filling: false, all: work, before_run: work }
+        };
+        self.pager().as_ref().map_or_else(at_once, Pager::counters)
+    }
+
+    /// For devices: they do not give back what is being filled in.
+    pub fn for_devices(&self) -> GuestRam {
+        GuestRam::filled_in(Arc::clone(&self.memory), Arc::clone(&self.filling))
     }
 
     /// For reading and writing.
@@ -152,8 +301,11 @@ impl Ram {
         Ok(blocks.blocks() * BLOCK)
     }
 
-    /// Gives every page back: all memory is zero again.
+    /// Gives every page back: all memory is zero again, and nothing is filled in any more. Nobody uses it.
     pub fn empty(&self) -> Result<(), RamError> {
+        if let Some(pager) = &mut *self.pager() {
+            pager.stop();
+        }
         let size = i64::try_from(total(&self.slots))
             .map_err(|_| RamError::TooLarge(total(&self.slots)))?;
         let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -231,11 +383,17 @@ impl Mapping {
             let _ = unsafe { munmap(rest, after) };
         }
         let start = start.map_err(system("map"))?;
+        let mapping = Self { start, size };
         // Where the host lets files in memory have huge pages on advice, a guest that boots takes a fiftieth of the
         // faults. Where it does not, nothing changes.
-        // SAFETY: the range is the mapping just made; the advice changes none of its content.
-        let _ = unsafe { madvise(start, size, MmapAdvise::MADV_HUGEPAGE) };
-        Ok(Self { start, size })
+        mapping.advise_huge_pages(true);
+        Ok(mapping)
+    }
+
+    fn advise_huge_pages(&self, wanted: bool) {
+        let advice = if wanted { MmapAdvise::MADV_HUGEPAGE } else { MmapAdvise::MADV_NOHUGEPAGE };
+        // SAFETY: the range is a mapping that is never undone; the advice changes none of its content.
+        let _ = unsafe { madvise(self.start, self.size, advice) };
     }
 
     fn address(&self) -> u64 {
