@@ -16,6 +16,7 @@ pub mod lab;
 pub mod memory;
 pub mod microvm;
 pub mod process;
+pub mod snapshot_files;
 pub mod uffd;
 pub mod vcpu_state;
 pub mod vmm;

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use corten_link::{
-    DiskDescription, DiskHost, EntropyHost, Event, Grant, Link, MachineDescription, Message, Reply,
-    Request, Role,
+    Counters, DiskDescription, DiskHost, EntropyHost, Event, Grant, Link, MachineDescription,
+    Message, Reply, Request, Restoration, Role,
 };
 use corten_vmm::arch::x86_64::boot::BootSource;
 
 use crate::host;
+use crate::snapshot_files::SnapshotFiles;
 
 /// The environment variable with the VM process's program.
 pub const VMM: &str = "CORTEN_VMM";
@@ -91,6 +92,24 @@ impl VmProcess {
     /// Goes on with a machine that another process saved, with these files as its disks. It is paused.
     pub fn load_with_disks(saved: Grant, disks: &[(&str, &File)]) -> Result<Self> {
         Self::load_granted(saved, grants_of(disks)?)
+    }
+
+    /// Goes on with a snapshot, with these files as its disks. It is paused.
+    pub fn restore(
+        files: &SnapshotFiles,
+        source: BootSource,
+        disks: &[(&str, &File)],
+        userfaultfd: bool,
+        how: Restoration,
+    ) -> Result<Self> {
+        let mut grant = files.grant()?;
+        grant.push((Role::kernel(), source.kernel.into()));
+        grant.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
+        grant.extend(grants_of(disks)?);
+        if userfaultfd {
+            grant.push((Role::userfaultfd(), host::userfaultfd()?));
+        }
+        Self::start(grant, Request::Restore { how })
     }
 
     fn start(mut grant: Vec<(Role, OwnedFd)>, first: Request) -> Result<Self> {
@@ -172,9 +191,41 @@ impl VmProcess {
 
     /// Asks for something without waiting for the reply.
     pub fn send(&mut self, request: Request) -> Result<u64> {
+        self.send_with(request, &[])
+    }
+
+    fn send_with(&mut self, request: Request, given: &[(Role, OwnedFd)]) -> Result<u64> {
         self.next_id += 1;
-        self.link.send_request(self.next_id, request, &[])?;
+        let given: Vec<_> = given.iter().map(|(role, fd)| (role.clone(), fd.as_fd())).collect();
+        self.link.send_request(self.next_id, request, &given)?;
         Ok(self.next_id)
+    }
+
+    /// Asks for a snapshot in these files.
+    pub fn snapshot(&mut self, files: &SnapshotFiles) -> Result<Reply> {
+        let id = self.send_with(Request::Snapshot, &files.grant()?)?;
+        Ok(self.reply_to(id)?.0)
+    }
+
+    /// Asks for a snapshot in new files.
+    pub fn must_snapshot(&mut self) -> Result<SnapshotFiles> {
+        self.must_snapshot_in(SnapshotFiles::new()?)
+    }
+
+    /// Asks for a snapshot in these files, which has to be done.
+    pub fn must_snapshot_in(&mut self, files: SnapshotFiles) -> Result<SnapshotFiles> {
+        match self.snapshot(&files)? {
+            Reply::Done => Ok(files),
+            other => bail!("no snapshot: {other:?}"),
+        }
+    }
+
+    /// What it counted.
+    pub fn counters(&mut self) -> Result<Counters> {
+        match self.ask(Request::Counters)? {
+            (Reply::Counters { counters }, _) => Ok(counters),
+            (other, _) => bail!("{other:?}"),
+        }
     }
 
     /// Sends whatever text.

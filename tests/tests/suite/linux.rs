@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use corten_devices::Effect;
-use corten_link::{DiskDescription, EndReason, Event, Request};
+use corten_link::{DiskDescription, EndReason, Event, Request, Restoration};
 use corten_tests::guest::{self, script_disk};
 use corten_tests::process::{VmProcess, asset, disk, machine};
+use corten_tests::snapshot_files::SnapshotFiles;
 use corten_tests::vmm::TestMachine;
 use corten_vmm::arch::x86_64::boot::BootSource;
 use corten_vmm::arch::x86_64::topology::Topology;
@@ -119,6 +120,50 @@ fn guest_goes_on_in_a_new_process_with_its_time() -> Result<()> {
         ensure!(now > last, "time went back from {last} to {now}");
         last = now;
     }
+    Ok(())
+}
+
+#[test]
+fn guest_goes_on_from_files_with_its_time_and_knows_that_it_is_a_copy() -> Result<()> {
+    let source = || NEW.source("vmlinux", "loglevel=6 corten.end=tick");
+    let mut process = VmProcess::boot(2, 256 << 20, source()?)?;
+    process.wait_for("CORTEN-TICK", 2, BOOT)?;
+    let mut last = last_tick(&process)?;
+    for _ in 0..2 {
+        process.must(Request::Pause)?;
+        last = last.max(last_tick(&process)?);
+        let files = process.must_snapshot_in(SnapshotFiles::in_memory()?)?;
+        drop(process);
+        process = VmProcess::restore(&files, source()?, &[], true, Restoration::default())?;
+        process.must(Request::Resume)?;
+        process.wait_for("crng reseeded due to virtual machine fork", 1, BOOT)?;
+        process.wait_for("CORTEN-TICK", 3, BOOT)?;
+        let now = last_tick(&process)?;
+        ensure!(now > last, "time went back from {last} to {now}");
+        last = now;
+        let fill = process.counters()?.fill;
+        ensure!(fill.before_run.pages < fill.all.pages / 10, "{fill:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn guest_that_was_moved_by_files_has_the_time_of_its_host() -> Result<()> {
+    let source = || NEW.source("vmlinux", "quiet corten.end=tick");
+    let mut process = VmProcess::boot(1, 256 << 20, source()?)?;
+    process.wait_for("CORTEN-TICK", 2, BOOT)?;
+    process.must(Request::Pause)?;
+    let last = last_tick(&process)?;
+    let files = process.must_snapshot_in(SnapshotFiles::in_memory()?)?;
+    drop(process);
+    // What is waited for is the host's clock, by which the guest's goes on.
+    std::thread::sleep(Duration::from_secs(10));
+    let how = Restoration { moved: true, ..Restoration::default() };
+    let mut process = VmProcess::restore(&files, source()?, &[], true, how)?;
+    process.must(Request::Resume)?;
+    process.wait_for("CORTEN-TICK", 2, BOOT)?;
+    let now = last_tick(&process)?;
+    ensure!(now >= last + 10.0, "from {last} to {now}");
     Ok(())
 }
 

@@ -4,6 +4,8 @@
 //! - [`process`] is Corten's VM process with a microguest in it, and runs where `micro` does;
 //! - [`restore`] stops that process at every n-th exit, [`failures`] lets its disk fail, [`hostile`] has a guest that does
 //!   everything wrong; they run where `micro` does;
+//! - [`snapshot`] writes that process's machine to files and goes on from them, [`pager`] is about the memory of one that
+//!   does; they run where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
 //! - [`cage`], [`linux`], [`disks`], [`networks`], [`sockets`], [`memory`], [`consoles`] and
 //!   [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
@@ -23,7 +25,9 @@ mod machine;
 mod memory;
 mod micro;
 mod networks;
+mod pager;
 mod process;
 mod restore;
+mod snapshot;
 mod sockets;
 mod vhost;
