@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use corten_link::{
-    Counters, DiskDescription, DiskEngine, DiskHost, DiskRate, EndReason, Event, Reply, Request,
+    Counters, DiskDescription, DiskEngine, DiskHost, EndReason, Event, Rate, Reply, Request,
     RunState,
 };
 use corten_microguest::HostileWork;
@@ -56,7 +56,7 @@ impl Machine {
         let mut machine = machine(self.cpus, MEMORY);
         machine.disks = vec![
             DiskDescription { host: neighbour_host, ..disk("neighbour") },
-            DiskDescription { host: self.host, queues: self.queues, ..disk("victim") },
+            DiskDescription { host: self.host.clone(), queues: self.queues, ..disk("victim") },
         ];
         let source = microguest(&format!("{} cpus={} {POWER_OFF}", self.work, self.cpus))?;
         VmProcess::boot_machine(machine, source, &self.disks())
@@ -90,7 +90,7 @@ fn on(engine: DiskEngine) -> DiskHost {
 
 /// Few enough requests a second that queues are stopped for them.
 fn limited() -> DiskHost {
-    DiskHost { requests: Some(DiskRate { per_second: 100, burst: 10 }), ..on(DiskEngine::Pool) }
+    DiskHost { requests: Some(Rate { per_second: 100, burst: 10 }), ..on(DiskEngine::Pool) }
 }
 
 fn undisturbed(work: HostileWork, host: DiskHost, queues: u16) -> Result<()> {
