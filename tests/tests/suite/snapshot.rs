@@ -338,7 +338,8 @@ fn damaged_memory_ends_the_machine_with_a_reason() -> Result<()> {
     ensure!(detail.contains(why), "{detail}");
     // When it is wanted: at the latest when all is filled in.
     let mut process = restore(&files, true, moved())?;
-    process.must(Request::Resume)?;
+    // Refused, if it is found so soon.
+    process.ask(Request::Resume)?;
     let event = process.next_event(SOON)?;
     let Event::Ended { reason: EndReason::InternalError, detail } = event else {
         bail!("{event:?}")
@@ -359,7 +360,8 @@ fn damaged_page_that_the_guest_needs_at_once_ends_the_machine_with_a_reason() ->
     // Its code.
     files.memory()?.write_all_at(&[0x55; 4096], (64 << 10) + (1 << 20))?;
     let mut process = restore(&files, true, moved())?;
-    process.must(Request::Resume)?;
+    // Refused, if it is found so soon.
+    process.ask(Request::Resume)?;
     let event = process.next_event(SOON)?;
     let Event::Ended { reason: EndReason::InternalError, detail } = event else {
         bail!("{event:?}")
@@ -381,7 +383,8 @@ fn damaged_pages_that_the_disk_needs_at_once_end_the_machine_with_a_reason() -> 
     files.memory()?.write_all_at(&vec![0x55; 1 << 20], (64 << 10) + (1 << 20))?;
     let disks = [("data", &disk)];
     let mut process = VmProcess::restore(&files, microguest("")?, &disks, true, moved())?;
-    process.must(Request::Resume)?;
+    // Refused, if it is found so soon.
+    process.ask(Request::Resume)?;
     let event = process.next_event(SOON)?;
     let Event::Ended { reason: EndReason::InternalError, detail } = event else {
         bail!("{event:?}")
