@@ -13,6 +13,7 @@ use corten_link::{Event, Grant, Link, LinkError, Message, MessageError, Reply, R
 use thiserror::Error;
 
 use crate::machine::{Asked, Descriptors, End, Hosts, Input, Owner, OwnerError, chain};
+use crate::sandbox::{self, ThreadKind};
 
 /// Events that wait for a peer to read.
 const EVENTS: usize = 64;
@@ -55,7 +56,11 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
     let replying = Arc::new(Mutex::new(()));
     let busy = Arc::clone(&replying);
     let control = std::thread::Builder::new().name("control".into());
-    control.spawn(move || receive(&receiver, &sender, &busy)).map_err(ControlError::Thread)?;
+    let receive = move || {
+        sandbox::enter(ThreadKind::Control);
+        receive(&receiver, &sender, &busy);
+    };
+    control.spawn(receive).map_err(ControlError::Thread)?;
     let end = match request {
         Request::Boot { machine } => owner.boot(&machine),
         Request::Load { disks, networks, entropy } => {
@@ -89,6 +94,7 @@ impl Teller {
         let (sender, done) = channel();
         let link = Arc::clone(link);
         let tell = move || {
+            sandbox::enter(ThreadKind::Events);
             while let Ok(event) = events.recv() {
                 // A peer that is gone is noticed by the thread that receives.
                 let _ = link.send(&Message::Event { event }, &[]);

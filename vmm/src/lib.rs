@@ -5,7 +5,9 @@
 
 pub mod arch;
 pub mod control;
+pub mod entropy;
 pub mod kvm;
 pub mod machine;
 pub mod ram;
+pub mod sandbox;
 pub mod snapshot;

@@ -183,6 +183,8 @@ mod tests {
             (81, "panicked", GRACE, Phase::Failed, "Panicked"),
             (82, "triple-fault", Duration::ZERO, Phase::Failed, "TripleFault"),
             (84, "not-started", GRACE, Phase::Failed, "NotStarted"),
+            (85, "forbidden", GRACE, Phase::Failed, "Forbidden"),
+            (86, "crashed", Duration::ZERO, Phase::Failed, "Crashed"),
         ];
         for (status, said, grace, phase, reason) in table {
             let found = end(

@@ -491,6 +491,8 @@ mod tests {
         let cases = [
             (WaitStatus::Exited(pid, 0), false, EndReason::PoweredOff),
             (WaitStatus::Exited(pid, 84), false, EndReason::NotStarted),
+            (WaitStatus::Exited(pid, 85), false, EndReason::Forbidden),
+            (WaitStatus::Exited(pid, 86), true, EndReason::Crashed),
             (WaitStatus::Exited(pid, 101), false, EndReason::InternalError),
             (signaled(Signal::SIGSYS), true, EndReason::InternalError),
             (signaled(Signal::SIGKILL), false, EndReason::InternalError),

@@ -18,17 +18,23 @@ pub enum EndReason {
     InternalError,
     /// It could not be started.
     NotStarted,
+    /// Its process made a system call that its sandbox forbids.
+    Forbidden,
+    /// Its process met an error of its own.
+    Crashed,
 }
 
 impl EndReason {
     /// Every reason.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::PoweredOff,
         Self::Killed,
         Self::Panicked,
         Self::TripleFault,
         Self::InternalError,
         Self::NotStarted,
+        Self::Forbidden,
+        Self::Crashed,
     ];
 
     /// Exit status of the VM process. Apart from 0 none that a shell, a signal or a panic would give.
@@ -40,6 +46,8 @@ impl EndReason {
             Self::TripleFault => 82,
             Self::InternalError => 83,
             Self::NotStarted => 84,
+            Self::Forbidden => 85,
+            Self::Crashed => 86,
         }
     }
 
@@ -57,6 +65,8 @@ impl EndReason {
             Self::TripleFault => "the guest's processor shut down (triple fault)",
             Self::InternalError => "KVM could not go on with the guest",
             Self::NotStarted => "the VM could not be started",
+            Self::Forbidden => "the VM process made a system call that its sandbox forbids",
+            Self::Crashed => "the VM process met an error of its own",
         }
     }
 }

@@ -1,21 +1,30 @@
-//! The VM process. Everything it uses arrives over the link on descriptor 3; it takes no argument and opens nothing.
+//! The VM process. Everything it uses arrives over the link on descriptor 3; it opens nothing. Its one argument,
+//! `--seccomp log`, is for diagnosis: what the sandbox forbids is then done, and logged by the kernel.
 
+use std::ffi::OsString;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
 use corten_link::{EndReason, Link};
 use corten_vmm::control;
 use corten_vmm::machine::chain;
+use corten_vmm::sandbox::{self, Mode};
 use nix::fcntl::{F_GETFD, fcntl};
 
 const LINK: i32 = 3;
 
 fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let Some(mode) = mode(&arguments) else {
+        return not_started("there is one argument, --seccomp log");
+    };
+    if let Err(error) = sandbox::prepare(mode) {
+        return not_started(&chain(&error));
+    }
     let Some(link) = inherited_link() else {
-        eprintln!(
-            "corten-vmm: descriptor {LINK} is no link: this program is started by a launcher"
-        );
-        return ExitCode::from(EndReason::NotStarted.exit_status());
+        return not_started(&format!(
+            "descriptor {LINK} is no link: this program is started by a launcher"
+        ));
     };
     match control::serve(link) {
         Ok(end) => {
@@ -24,10 +33,20 @@ fn main() -> ExitCode {
             eprintln!("corten-vmm: {}{detail}", end.reason.text());
             ExitCode::from(end.reason.exit_status())
         }
-        Err(error) => {
-            eprintln!("corten-vmm: {}", chain(&error));
-            ExitCode::from(EndReason::NotStarted.exit_status())
-        }
+        Err(error) => not_started(&chain(&error)),
+    }
+}
+
+fn not_started(why: &str) -> ExitCode {
+    eprintln!("corten-vmm: {why}");
+    ExitCode::from(EndReason::NotStarted.exit_status())
+}
+
+fn mode(arguments: &[OsString]) -> Option<Mode> {
+    match arguments {
+        [] => Some(Mode::Enforce),
+        [option, value] if option == "--seccomp" && value == "log" => Some(Mode::Log),
+        _ => None,
     }
 }
 

@@ -32,6 +32,7 @@ use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
 use crate::kvm::Vm;
 use crate::ram::{Ram, RamError};
+use crate::sandbox;
 
 /// How long vCPUs may take to leave the guest, and disks to finish: they do at once, unless the host is overloaded.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -199,6 +200,7 @@ impl Owner {
         if description.huge_pages {
             ram.collapse()?;
         }
+        sandbox::lock_in();
         let machine = self.start(vm, blueprint, ram, devices, true)?;
         self.run(machine)
     }
@@ -214,6 +216,7 @@ impl Owner {
         self.disk_files = DiskFiles::of(&self.descriptors.devices)?;
         let parts = Parts::of_blueprint(&blueprint, &mut self.descriptors.devices, hosts)?;
         let devices = parts.into_devices(&blueprint, hosts, &self.sender)?;
+        sandbox::lock_in();
         let mut machine = self.assemble(self.vm()?, blueprint, ram, devices)?;
         machine.load(records)?;
         self.run(machine)

@@ -63,7 +63,7 @@ impl Platform {
     /// Tells the guest that it is not the one it may have been copied from. No vCPU runs.
     pub(super) fn renew_generation_id(&self) -> Result<(), PlatformError> {
         let mut id = [0; 16];
-        getrandom::fill(&mut id).map_err(PlatformError::Random)?;
+        crate::entropy::fill(&mut id).map_err(PlatformError::Random)?;
         Ok(self.generation_id.renew(id)?)
     }
 
@@ -106,7 +106,7 @@ pub enum PlatformError {
     Interrupt(#[source] io::Error),
     /// No random number.
     #[error("the host gives no random number")]
-    Random(#[source] getrandom::Error),
+    Random(#[source] io::Error),
     /// No place for the generation id.
     #[error(transparent)]
     GenerationId(#[from] GenerationIdError),

@@ -13,6 +13,7 @@ use super::owner::FILL_LIMIT;
 use super::{Blueprint, DeviceBlueprint, DiskBlueprint, End, Input, Machine, Owner, OwnerError};
 use crate::arch::x86_64::boot::BootSource;
 use crate::ram::Ram;
+use crate::sandbox;
 use crate::snapshot::{
     BootSizes, DiskChange, DiskStamp, MemoryFile, MemoryFileError, RecordsFileError, Snapshot,
     SnapshotFileError, SnapshotId, check_empty, check_private, settle, write_memory,
@@ -38,7 +39,7 @@ pub enum SnapshotError {
     Records(#[from] RecordsFileError),
     /// No id.
     #[error("the host gives no random number")]
-    Random(#[source] getrandom::Error),
+    Random(#[source] io::Error),
     /// The state of a disk.
     #[error("cannot tell the state of {role}")]
     Stamp {
@@ -113,6 +114,7 @@ impl Owner {
         let hosts = Hosts { disks, networks, entropy };
         let parts = Parts::of_blueprint(&blueprint, &mut self.descriptors.devices, &hosts)?;
         let devices = parts.into_devices(&blueprint, &hosts, &self.sender)?;
+        sandbox::lock_in();
         let mut machine = self.assemble(self.vm()?, blueprint, ram, devices)?;
         // Locked now, and looked at once more: from here on nobody else writes to them.
         machine.lock_disks()?;

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use super::{Input, Notice};
 use crate::kvm::{Access, Exit, Failure, Kick, KvmError, Vcpu};
+use crate::sandbox::{self, ThreadKind};
 
 /// A kick that comes while the thread is on its way into KVM_RUN is not lost; this is for the unexpected.
 const KICK_AGAIN: Duration = Duration::from_millis(10);
@@ -230,6 +231,7 @@ enum Next {
 
 impl Runner {
     fn obey(mut self) {
+        sandbox::enter(ThreadKind::Vcpu);
         while let Ok(order) = self.orders.recv() {
             match order {
                 Order::Run(_) if self.is_over => {}

@@ -15,6 +15,8 @@ use thiserror::Error;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
+use crate::sandbox::{self, ThreadKind};
+
 /// How much longer than a drain's own deadline the owner waits for the worker's answer.
 const ANSWER: Duration = Duration::from_secs(1);
 /// Events taken at once.
@@ -205,6 +207,7 @@ struct Runner {
 
 impl Runner {
     fn serve(mut self) {
+        sandbox::enter(ThreadKind::Io);
         let mut events = [EpollEvent::default(); BATCH];
         loop {
             // Interrupted, by a debugger for one: nothing was lost.

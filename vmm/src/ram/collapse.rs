@@ -17,6 +17,7 @@ use nix::errno::Errno;
 
 use super::source::next_hole;
 use super::{HUGE_PAGE, Mapping};
+use crate::sandbox::{self, ThreadKind};
 
 /// Between one huge page and the next that there is something to do for. One takes about a millisecond.
 const PACE: Duration = Duration::from_millis(20);
@@ -84,6 +85,7 @@ struct Walk {
 
 impl Walk {
     fn again_and_again(self) {
+        sandbox::enter(ThreadKind::Collapse);
         let mut known =
             vec![false; self.mappings.iter().map(|mapping| mapping.size / HUGE_PAGE).sum()];
         let mut passes = 0;

@@ -25,6 +25,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use super::source::{CHUNK, CHUNK_BYTES, PageSource, Present, SourceError};
 use super::userfault::Userfault;
 use super::{Mapping, PAGE};
+use crate::sandbox::{self, ThreadKind};
 
 /// How long a machine whose memory cannot be filled in may take to end: longer than all that its owner waits for with a
 /// deadline. The owner may be the one who waits for a page.
@@ -280,6 +281,7 @@ struct Filler {
 
 impl Filler {
     fn run(mut self, report: Report) {
+        sandbox::enter(ThreadKind::Pager);
         match self.work() {
             Ok(()) => self.end(),
             Err(error) => self.fail(&error, report),

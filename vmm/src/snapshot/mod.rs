@@ -33,9 +33,9 @@ pub struct SnapshotId(pub [u8; 16]);
 
 impl SnapshotId {
     /// A new one.
-    pub fn random() -> Result<Self, getrandom::Error> {
+    pub fn random() -> io::Result<Self> {
         let mut id = [0; 16];
-        getrandom::fill(&mut id)?;
+        crate::entropy::fill(&mut id)?;
         Ok(Self(id))
     }
 }

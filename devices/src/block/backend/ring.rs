@@ -177,8 +177,12 @@ mod tests {
         let nop = opcode::Nop::new().build();
         let plain = opcode::Fsync::new(types::Fd(file.as_raw_fd())).build();
         let close = opcode::Close::new(DISK).build();
-        for entry in [nop, plain, close] {
-            // SAFETY: none of these has a buffer.
+        let here = types::Fd(libc::AT_FDCWD);
+        let open = opcode::OpenAt::new(here, c"/dev/null".as_ptr()).build();
+        let socket = opcode::Socket::new(libc::AF_UNIX, libc::SOCK_STREAM, 0).build();
+        let connect = opcode::Connect::new(DISK, std::ptr::null(), 0).build();
+        for entry in [nop, plain, close, open, socket, connect] {
+            // SAFETY: none of these has a buffer but a constant's.
             unsafe { backend.ring.submission().push(&entry) }.unwrap();
             backend.ring.submit_and_wait(1).unwrap();
             let answers: Vec<i32> =

@@ -10,6 +10,7 @@ use corten_devices::block::{
 use corten_link::{DiskCounters, DiskDescription, DiskEngine, DiskHost, Grant, OnDiskError, Role};
 
 use super::{DeviceSetupError, DiskBlueprint, Input, QUEUE_SIZE, granted, limits};
+use crate::sandbox::{self, ThreadKind};
 
 /// The granted disk of this name.
 pub(super) fn open(
@@ -80,7 +81,7 @@ pub(super) fn device(
             DiskEngine::Pool => Engine::Pool,
         },
         lock: false,
-        thread_start: None,
+        thread_start: Some(sandbox::thread_start(ThreadKind::Disk)),
     };
     let (owner, failed) = (owner.clone(), name.clone());
     let report = Arc::new(move |failure: DiskFailure| {
