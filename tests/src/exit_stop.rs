@@ -6,7 +6,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use corten_link::Request;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -14,6 +14,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::process::VmProcess;
+use crate::threads::thread;
 
 const IOCTL: u64 = libc::SYS_ioctl.unsigned_abs();
 const KVM_RUN: u64 = 0xae80;
@@ -33,7 +34,7 @@ pub enum Stopped {
 /// All of it in the thread that calls: a tracer is a thread, not a process.
 pub fn resume_for_exits(process: &mut VmProcess, vcpu: usize, exits: u64) -> Result<Stopped> {
     ensure!(exits > 0, "the first exit is number 1");
-    let thread = vcpu_thread(process.id(), vcpu)?;
+    let thread = thread(process.id(), &format!("vcpu-{vcpu}"))?;
     ptrace::seize(thread, ptrace::Options::PTRACE_O_TRACESYSGOOD)?;
     ptrace::interrupt(thread)?;
     ensure!(wait(thread)?.is_some(), "the vCPU's thread ended before it was resumed");
@@ -88,19 +89,6 @@ fn is_exit(thread: Pid) -> Result<bool> {
     };
     // On its way into a system call, the result is not there yet.
     Ok(registers.orig_rax == IOCTL && registers.rsi == KVM_RUN && registers.rax == 0)
-}
-
-fn vcpu_thread(process: u32, vcpu: usize) -> Result<Pid> {
-    let wanted = format!("vcpu-{vcpu}\n");
-    for entry in fs::read_dir(format!("/proc/{process}/task"))? {
-        let entry = entry?;
-        if fs::read_to_string(entry.path().join("comm"))? == wanted {
-            let name = entry.file_name();
-            let number = name.to_str().context("threads have numbers")?.parse()?;
-            return Ok(Pid::from_raw(number));
-        }
-    }
-    bail!("the process {process} has no vCPU {vcpu}")
 }
 
 fn wait_until_kicked(process: u32, thread: Pid) -> Result<()> {

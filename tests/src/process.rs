@@ -66,11 +66,21 @@ impl VmProcess {
         source: BootSource,
         devices: Vec<(Role, OwnedFd)>,
     ) -> Result<Self> {
+        Self::boot_with_arguments(&[], machine, source, devices)
+    }
+
+    /// Does the same in a process with arguments.
+    pub fn boot_with_arguments(
+        arguments: &[&str],
+        machine: MachineDescription,
+        source: BootSource,
+        devices: Vec<(Role, OwnedFd)>,
+    ) -> Result<Self> {
         let mut grant = vec![(Role::kernel(), OwnedFd::from(source.kernel))];
         grant.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
         grant.extend(devices);
         let machine = MachineDescription { command_line: source.command_line, ..machine };
-        Self::start(grant, Request::Boot { machine })
+        Self::start(arguments, grant, Request::Boot { machine })
     }
 
     /// Goes on with a machine that another process saved, with whatever its devices are made of. It is paused.
@@ -81,7 +91,7 @@ impl VmProcess {
             networks: BTreeMap::new(),
             entropy: EntropyHost::default(),
         };
-        Self::start(grant, request)
+        Self::start(&[], grant, request)
     }
 
     /// Goes on with a machine that another process saved. It is paused.
@@ -109,10 +119,10 @@ impl VmProcess {
         if userfaultfd {
             grant.push((Role::userfaultfd(), host::userfaultfd()?));
         }
-        Self::start(grant, Request::Restore { how })
+        Self::start(&[], grant, Request::Restore { how })
     }
 
-    fn start(mut grant: Vec<(Role, OwnedFd)>, first: Request) -> Result<Self> {
+    fn start(arguments: &[&str], mut grant: Vec<(Role, OwnedFd)>, first: Request) -> Result<Self> {
         let program = std::env::var_os(VMM)
             .with_context(|| format!("{VMM} is not set: run this by `scripts/test`"))?;
         let (ours, theirs) = Link::pair()?;
@@ -122,7 +132,7 @@ impl VmProcess {
         let theirs = theirs.into_fd();
         let raw = theirs.as_raw_fd();
         let mut command = Command::new(program);
-        command.stdin(Stdio::null()).stderr(Stdio::piped()).env_clear();
+        command.args(arguments).stdin(Stdio::null()).stderr(Stdio::piped()).env_clear();
         let pass_link = move || {
             match raw {
                 3 => nix::fcntl::fcntl(&theirs, nix::fcntl::F_SETFD(nix::fcntl::FdFlag::empty()))

@@ -6,6 +6,7 @@
 //!   everything wrong; they run where `micro` does;
 //! - [`snapshot`] writes that process's machine to files and goes on from them, [`pager`] is about the memory of one that
 //!   does; they run where `micro` does;
+//! - [`sandbox`] tries what the threads of that process may do, and runs where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
 //! - [`cage`], [`linux`], [`disks`], [`networks`], [`sockets`], [`memory`], [`consoles`] and
 //!   [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
@@ -28,6 +29,7 @@ mod networks;
 mod pager;
 mod process;
 mod restore;
+mod sandbox;
 mod snapshot;
 mod sockets;
 mod vhost;
