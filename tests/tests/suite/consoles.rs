@@ -20,7 +20,7 @@ exec 4<>/dev/hvc0
 echo "TO THE TERMINAL" >&4
 read -r line <&4
 echo "FROM THE TERMINAL: $line"
-tool qemu-ga --method=virtio-serial --path=/dev/vport1p1 --statedir=/dev --pidfile=/dev/agent.pid --daemonize
+tool qemu-ga --method=virtio-serial --path="$(echo /dev/vport*p1)" --statedir=/dev --pidfile=/dev/agent.pid --daemonize
 echo STARTED
 echo idle >/run/end
 "#;
