@@ -325,7 +325,7 @@ fn micro_and_machine_tests_pass_in_both_cages() -> Result<()> {
 
 #[test]
 fn hostile_guest_leaves_its_neighbour_alone_in_the_cage() -> Result<()> {
-    own_tests_in_node(&["--cage"], "hostile::neighbour_goes_on_and").map(drop)
+    own_tests_in_node(&["--cage"], "hostile::neighbour_goes_on_while").map(drop)
 }
 
 #[test]
