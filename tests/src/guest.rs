@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use anyhow::Result;
 use corten_link::{
-    DiskDescription, Grant, MachineDescription, NetworkDescription, NetworkHost, Role,
+    DiskDescription, Grant, MachineDescription, NetworkDescription, NetworkHost, Request, Role,
 };
 use corten_vmm::arch::x86_64::boot::BootSource;
 
@@ -114,6 +114,16 @@ impl ScriptedGuest {
     /// Goes on with it in a new process.
     pub fn load(&self, saved: Grant) -> Result<VmProcess> {
         VmProcess::load_granted(saved, self.grant()?)
+    }
+
+    /// Saves it, and has it go on in a new process at once.
+    pub fn reborn(&self, mut process: VmProcess) -> Result<VmProcess> {
+        process.must(Request::Pause)?;
+        let saved = process.must(Request::Save)?;
+        drop(process);
+        let mut process = self.load(saved)?;
+        process.must(Request::Resume)?;
+        Ok(process)
     }
 
     fn grant(&self) -> Result<Vec<(Role, OwnedFd)>> {

@@ -80,11 +80,7 @@ fn terminal_agent_and_random_numbers_work_also_after_two_restores() -> Result<()
     // Another peer takes over.
     ask_agent(&mut process)?;
     for _ in 0..2 {
-        process.must(Request::Pause)?;
-        let saved = process.must(Request::Save)?;
-        drop(process);
-        process = guest.load(saved)?;
-        process.must(Request::Resume)?;
+        process = guest.reborn(process)?;
         ask_agent(&mut process)?;
     }
     Ok(())

@@ -188,11 +188,7 @@ fn lives_through_saves(by_vhost: u16) -> Result<()> {
     };
     more(&process)?;
     for _ in 0..2 {
-        process.must(Request::Pause)?;
-        let saved = process.must(Request::Save)?;
-        drop(process);
-        process = guest.load(saved)?;
-        process.must(Request::Resume)?;
+        process = guest.reborn(process)?;
         more(&process)?;
     }
     done.store(true, Ordering::Release);

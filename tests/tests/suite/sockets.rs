@@ -90,11 +90,7 @@ fn guest_and_control_peer_connect_to_each_other() -> Result<()> {
     echo(&mut process)?;
     // A listener outlives the restore; connections do not, and new ones work.
     for _ in 0..2 {
-        process.must(Request::Pause)?;
-        let saved = process.must(Request::Save)?;
-        drop(process);
-        process = guest.load(saved)?;
-        process.must(Request::Resume)?;
+        process = guest.reborn(process)?;
         echo(&mut process)?;
     }
     Ok(())
