@@ -1,6 +1,6 @@
 //! Does what was planned.
 
-use super::plan::{Notice, Plan};
+use super::plan::{LOOK_AGAIN, Notice, Plan};
 use super::status;
 use crate::failure::chain;
 use crate::pod::deletion_grace;
@@ -8,14 +8,16 @@ use crate::write::{WriteError, Writer};
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::types::ConditionStatus;
 use jiff::Timestamp;
+use std::time::Duration;
 
-/// Does what was planned for an object: first the object itself, as its finalizer must be there before its Pod.
+/// Does what was planned for an object: first the object itself, as its finalizer must be there before its Pod. Says when
+/// to look again although nothing changed.
 pub(super) async fn apply(
     vmi: &VirtualMachineInstance,
     plan: &Plan,
     writer: &Writer,
     now: Timestamp,
-) -> Result<(), WriteError> {
+) -> Result<Option<Duration>, WriteError> {
     if let Some(wanted) = &plan.vmi {
         writer.patch_vmi(vmi, wanted).await?;
     }
@@ -26,7 +28,7 @@ pub(super) async fn apply(
         match writer.create_pod(pod).await {
             Ok(true) => {}
             // The watch has not told of it yet. What there was to tell was told when it was created.
-            Ok(false) => return Ok(()),
+            Ok(false) => return Ok(Some(LOOK_AGAIN)),
             Err(error) => {
                 // Told where the user looks: a quota, a policy, a Pod that cannot be. What the API server could not do for
                 // reasons of its own is only tried again.
@@ -42,7 +44,7 @@ pub(super) async fn apply(
     for notice in &plan.notices {
         tell(vmi, notice, writer).await;
     }
-    Ok(())
+    Ok(plan.again)
 }
 
 /// An event that is lost, as in a namespace that is being deleted, is no reason to do anything again.

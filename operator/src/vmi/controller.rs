@@ -116,8 +116,8 @@ async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action
     for pod in &plan.delete {
         tracing::info!(vmi = object, pod = pod.name_any(), "delete Pod");
     }
-    match apply(vmi, &plan, &context.writer, now).await {
-        Ok(()) => {}
+    let again = match apply(vmi, &plan, &context.writer, now).await {
+        Ok(again) => again,
         // What the other one wrote arrives by the watch. Should it have been seen already, the pause is what helps.
         Err(error) if error.is_conflict() => return Ok(Action::requeue(Duration::from_secs(1))),
         // It is gone: there is nothing left to do for it.
@@ -126,9 +126,9 @@ async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action
             return Ok(Action::await_change());
         }
         Err(error) => return Err(error.into()),
-    }
+    };
     context.failures.forget(&object);
-    Ok(plan.again.map_or_else(Action::await_change, Action::requeue))
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
 fn name(object: &impl ResourceExt) -> String {

@@ -48,6 +48,12 @@ fn terminated(pod: &core::Pod) -> Option<&core::ContainerStateTerminated> {
     container(pod)?.state.as_ref()?.terminated.as_ref()
 }
 
+/// How the container ended the first time. kubelet starts it again when its image was changed, whatever the Pod's restart
+/// policy says; the VM is over by then.
+fn terminated_before(pod: &core::Pod) -> Option<&core::ContainerStateTerminated> {
+    container(pod)?.last_state.as_ref()?.terminated.as_ref()
+}
+
 fn is_terminal(pod: &core::Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
@@ -77,11 +83,12 @@ pub(super) fn rejection(pod: &core::Pod) -> Option<Rejection> {
 fn ever_ran(pod: &core::Pod) -> bool {
     let state = container(pod).and_then(|status| status.state.as_ref());
     state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+        || terminated_before(pod).is_some()
 }
 
 /// How the Pod ended, if it has. `grace` is what the guest was given to switch itself off.
 pub(super) fn ending(pod: &core::Pod, grace: Duration) -> Option<Ending> {
-    if let Some(terminated) = terminated(pod) {
+    if let Some(terminated) = terminated_before(pod).or_else(|| terminated(pod)) {
         return Some(of_container(terminated, grace));
     }
     if !is_terminal(pod) {
@@ -131,6 +138,7 @@ fn of_container(end: &core::ContainerStateTerminated, grace: Duration) -> Ending
             phase,
             reason: end.reason.clone().unwrap_or_else(|| "Ended".to_owned()),
             message: match text {
+                "" if end.exit_code == 137 => "the launcher was killed by SIGKILL".to_owned(),
                 "" => format!("the launcher ended with status {}", end.exit_code),
                 text => format!("the launcher ended with status {}: {text}", end.exit_code),
             },
@@ -207,7 +215,7 @@ mod tests {
         let found = end(&json!({ "exitCode": 137, "reason": "Error" }), GRACE);
         assert_eq!(
             found,
-            (Phase::Failed, "Error".into(), "the launcher ended with status 137".into())
+            (Phase::Failed, "Error".into(), "the launcher was killed by SIGKILL".into())
         );
         let found = end(
             &json!({ "exitCode": 128, "reason": "StartError", "message": "exec: no such file" }),
@@ -221,6 +229,15 @@ mod tests {
                 "the launcher ended with status 128: exec: no such file".into()
             )
         );
+    }
+
+    #[test]
+    fn a_container_that_was_started_again_has_ended_once_and_still_runs() {
+        let restarted = pod(&json!({ "phase": "Running", "containerStatuses": [{
+            "name": "compute", "image": "", "imageID": "", "ready": true, "restartCount": 1,
+            "state": { "running": {} }, "lastState": { "terminated": { "exitCode": 81 } } }] }));
+        assert_eq!(ending(&restarted, GRACE).unwrap().phase, Phase::Failed);
+        assert!(!has_ended(&restarted));
     }
 
     #[test]

@@ -41,8 +41,10 @@ pub(super) async fn observe(
     };
     let attempt = attempt(vmi);
     let mut pod = stored(attempt);
-    if pod.is_none() && vmi.metadata.deletion_timestamp.is_some() {
-        // Once the finalizer is gone nobody looks after the Pod any more: a cache that is behind is not enough here.
+    let matters = vmi.metadata.deletion_timestamp.is_some() || !vmi.status.active_pods.is_empty();
+    if pod.is_none() && matters {
+        // That it is gone ends the object, and once the finalizer is gone nobody looks after the Pod any more: a cache that
+        // is behind, or a Pod whose label was taken away, is not enough for that.
         let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
         pod = api.get_opt(&launcher_pod_name(&name, &uid, attempt)).await?.map(Arc::new);
     }

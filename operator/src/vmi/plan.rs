@@ -15,6 +15,9 @@ use kube::{Resource, ResourceExt};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How soon to look at a Pod of which the watch may not tell.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
 /// What is to be done, in this order.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -153,7 +156,14 @@ fn live(vmi: &mut VirtualMachineInstance, pod: &Arc<Pod>, now: Timestamp, plan: 
         return retry(vmi, pod, &rejection, now, plan);
     }
     if let Some(ending) = ending::ending(pod, vmi.spec.grace_period()) {
+        // One that kubelet has started again, as it does when its image was changed, is another launcher: not this VM's.
+        delete_unless_over(pod, plan);
         return end(vmi, &ending, now, plan);
+    }
+    if !vmi.status.active_pods.is_empty() && !status::lists(vmi, pod) {
+        // Another one of this name had the VM: this one was made from a cache that was behind.
+        delete_unless_over(pod, plan);
+        return end(vmi, &pod_gone(), now, plan);
     }
     let node = pod
         .spec
@@ -169,6 +179,12 @@ fn live(vmi: &mut VirtualMachineInstance, pod: &Arc<Pod>, now: Timestamp, plan: 
         status::enter(vmi, Phase::Scheduled, now);
     }
     status::follow(vmi, pod, now);
+}
+
+fn delete_unless_over(pod: &Arc<Pod>, plan: &mut Plan) {
+    if !ending::has_ended(pod) && !is_going(pod) {
+        plan.delete.push(Arc::clone(pod));
+    }
 }
 
 /// The Pod's node did not admit it: a next attempt, after a while that grows. kubelet would never try again.
@@ -226,6 +242,8 @@ fn delete(vmi: &mut VirtualMachineInstance, observed: &Observed, now: Timestamp,
             plan.notices.push(Notice::normal("SuccessfulDelete", message));
             plan.delete.push(pod);
         }
+        // The watch tells of its end, unless its label was taken away.
+        plan.again = Some(LOOK_AGAIN);
         return;
     }
     if !vmi.status.phase.is_final() {

@@ -261,6 +261,35 @@ fn a_pod_that_vanished_with_its_node_known_is_a_failure_and_no_new_pod() {
 }
 
 #[test]
+fn a_launcher_that_was_started_again_ends_the_object_and_is_deleted() {
+    let vmi = running();
+    let restarted = bound_pod(&vmi, |pod| {
+        pod["status"]["phase"] = json!("Running");
+        let mut statuses = container(&json!({ "running": {} }));
+        statuses[0]["restartCount"] = json!(1);
+        statuses[0]["lastState"] = json!({ "terminated": { "exitCode": 80 } });
+        pod["status"]["containerStatuses"] = statuses;
+    });
+    let plan = planned(&vmi, Some(restarted), 9);
+    assert_eq!(after(&plan).status.phase, Phase::Failed);
+    assert_eq!(plan.delete.len(), 1);
+}
+
+#[test]
+fn a_second_pod_of_the_same_name_is_never_bound() {
+    let vmi = running();
+    let second = bound_pod(&vmi, |pod| pod["metadata"]["uid"] = json!("another"));
+    let plan = planned(&vmi, Some(second), 9);
+    let ended = after(&plan);
+    assert_eq!(
+        (ended.status.phase, ended.status.reason.as_deref()),
+        (Phase::Failed, Some("PodDeleted"))
+    );
+    assert_eq!(ended.status.active_pods, vmi.status.active_pods);
+    assert_eq!(plan.delete.len(), 1);
+}
+
+#[test]
 fn a_pod_that_was_not_admitted_makes_a_next_attempt_after_a_pause() {
     let vmi = bound();
     let rejected = || {

@@ -91,6 +91,11 @@ pub(super) fn bind(vmi: &mut VirtualMachineInstance, pod: &Pod, node: &str, now:
     set(vmi, POD_SCHEDULED, ConditionStatus::True, None, now);
 }
 
+/// The object lists the Pod as the one that runs it.
+pub(super) fn lists(vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
+    vmi.status.active_pods.contains_key(&pod.uid().unwrap_or_default())
+}
+
 /// The Pod is bound as the object says.
 pub(super) fn is_bound(vmi: &VirtualMachineInstance, pod: &Pod, node: &str) -> bool {
     let listed = vmi.status.active_pods.get(&pod.uid().unwrap_or_default());

@@ -2,17 +2,24 @@
 //!
 //! What opens a VM's resources to a Pod is that the VirtualMachineInstance lists it in `status.activePods`. The operator
 //! lists Pods that it knows by name and controller reference. So two things must be the operator's alone: making such
-//! Pods, and writing that status. Labels on a Pod give it nothing, so they are not guarded.
+//! Pods, and writing that status. Once made, a launcher's Pod is what the operator made of it: kubelet starts a container
+//! whose image was changed again, and the operator finds its Pods by a label.
 
 use super::{NODE_AGENT, OPERATOR, labels};
 use crate::cluster::GROUP;
-use crate::names::{LAUNCH_ATTEMPT_ANNOTATION, NODE_NAME_LABEL, SYSTEM_NAMESPACE};
+use crate::names::{
+    APP_LABEL, CREATED_BY_LABEL, LAUNCH_ATTEMPT_ANNOTATION, NODE_NAME_LABEL, SYSTEM_NAMESPACE,
+    VM_NAME_LABEL,
+};
 use crate::types::VirtualMachineInstance;
 use serde_json::{Value, json};
 
 /// The node of the Pod that a service account's token was made for, as the API server found it in the token.
 const TOKENS_NODE: &str =
     "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')";
+
+/// Who takes owner references out of objects whose owner is deleted without them.
+const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 /// The policies with their bindings.
 pub(super) fn objects() -> Vec<Value> {
@@ -23,7 +30,7 @@ fn account(name: &str) -> String {
     format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{name}")
 }
 
-/// Only the operator makes Pods that it would take for its own.
+/// Only the operator makes Pods that it would take for its own, and nobody changes what they are.
 ///
 /// Anyone who may create Pods in the namespace could put one there under the name that comes next.
 fn launcher_pods() -> Vec<Value> {
@@ -34,20 +41,52 @@ fn launcher_pods() -> Vec<Value> {
              o.kind == '{kind}' && o.apiVersion.startsWith('{GROUP}/') && has(o.controller) && o.controller)"
         )
     };
+    let was_owned = format!("oldObject != null && ({})", owned("oldObject"));
+    let same = |path: &str| format!("object.{path} == oldObject.{path}");
+    let kept = [APP_LABEL, CREATED_BY_LABEL, VM_NAME_LABEL]
+        .map(|label| same(&format!("metadata.?labels[?'{label}']")))
+        .into_iter()
+        .chain([same("spec")])
+        .collect::<Vec<_>>()
+        .join(" && ");
     policy(
         "corten-launcher-pods",
         json!({
             "matchConstraints": changes_of("", "v1", "pods"),
             "matchConditions": [
-                { "name": "controlled-by-a-vmi", "expression": owned("object") },
-                // Others may change a Pod that is so already: kubelet and users do, in status and labels.
-                { "name": "newly", "expression": format!("oldObject == null || !({})", owned("oldObject")) },
+                {
+                    "name": "controlled-by-a-vmi",
+                    "expression": format!("({}) || ({was_owned})", owned("object")),
+                },
+                {
+                    "name": "not-the-operator",
+                    "expression": format!("request.userInfo.username != '{}'", account(OPERATOR)),
+                },
             ],
-            "validations": [{
-                "expression": format!("request.userInfo.username == '{}'", account(OPERATOR)),
-                "message": format!("only Corten's operator makes Pods that a {kind} controls"),
-                "reason": "Forbidden",
-            }],
+            "variables": [{ "name": "was", "expression": was_owned }],
+            "validations": [
+                {
+                    "expression": "variables.was",
+                    "message": format!("only Corten's operator makes Pods that a {kind} controls"),
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": format!("!variables.was || ({kept})"),
+                    "message": format!(
+                        "the Pod of a {kind} stays as Corten's operator made it: delete the {kind} and make it anew"
+                    ),
+                    "reason": "Forbidden",
+                },
+                {
+                    // When an owner is deleted without its dependents, the collector takes the reference out.
+                    "expression": format!(
+                        "!variables.was || {} || request.userInfo.username == '{COLLECTOR}'",
+                        same("metadata.?ownerReferences")
+                    ),
+                    "message": format!("the Pod of a {kind} stays its own: delete the {kind}"),
+                    "reason": "Forbidden",
+                },
+            ],
         }),
     )
 }
@@ -75,7 +114,8 @@ fn reported_state() -> Vec<Value> {
         .join(" && ");
     let agents_part = format!(
         "oldObject != null && oldObject.{label}.orValue('') == variables.node && {untouched} && \
-         ({} || object.?status.?phase.orValue('') == 'Running')",
+         ({} || (object.?status.?phase.orValue('') == 'Running' && \
+         !(oldObject.?status.?phase.orValue('') in ['Succeeded', 'Failed'])))",
         same("?status.?phase"),
     );
     policy(

@@ -1,4 +1,5 @@
-//! Who may do what. The operator and the node agents have what their code calls, and nothing else.
+//! Who may do what. The operator and the node agents have what their code calls, and nothing else; whoever has the usual
+//! roles of a namespace has them for VirtualMachineInstances too.
 
 use super::{NODE_AGENT, OPERATOR, labels, metadata};
 use crate::cluster::GROUP;
@@ -37,6 +38,20 @@ pub(super) fn objects() -> Vec<Value> {
             "metadata": { "name": name, "labels": labels(name) },
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
             "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": SYSTEM_NAMESPACE }],
+        }));
+    }
+    let read: &[&str] = &["get", "list", "watch"];
+    let write: &[&str] =
+        &["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+    for (role, verbs) in [("admin", write), ("edit", write), ("view", read)] {
+        let mut labels = labels(OPERATOR);
+        labels[format!("rbac.authorization.k8s.io/aggregate-to-{role}")] = json!("true");
+        objects.push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            // KubeVirt's names, which its users bind.
+            "metadata": { "name": format!("{GROUP}:{role}"), "labels": labels },
+            "rules": [rule(&[GROUP], &[instances], verbs)],
         }));
     }
     objects
