@@ -1,18 +1,21 @@
 //! Linux guests for tests that run in a node, where `--asset` says by the environment where things are.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use anyhow::Result;
 use corten_link::{
-    DiskDescription, Grant, MachineDescription, NetworkDescription, NetworkHost, Request, Role,
+    DiskDescription, DiskHost, Grant, ImageFormat, MachineDescription, NetworkDescription,
+    NetworkHost, Request, Restoration, Role,
 };
 use corten_vmm::arch::x86_64::boot::BootSource;
 
 use crate::host;
 use crate::process::{VmProcess, asset, disk, grants_of, machine};
+use crate::snapshot_files::SnapshotFiles;
 
 /// The 6.12 kernel with an initramfs that does what the command line says; see tests/lab/guest/init.
 pub fn source(command_line: &str) -> Result<BootSource> {
@@ -81,6 +84,15 @@ impl ScriptedGuest {
         Ok(self)
     }
 
+    /// The same with one more disk, which is a qcow2 image that is only read and a file for what is written.
+    pub fn image_disk(mut self, name: &str, image: File, overlay: &File) -> Result<Self> {
+        let host = DiskHost { images: vec![ImageFormat::Qcow2], ..DiskHost::default() };
+        self.machine.disks.push(DiskDescription { host, ..disk(name) });
+        self.devices.push((Role::image(name, 0)?, image.into()));
+        self.devices.push((Role::overlay(name)?, overlay.try_clone()?.into()));
+        Ok(self)
+    }
+
     /// The same with an interface on the granted TAP of this name.
     pub fn network(mut self, name: &str, pairs: u16) -> Result<Self> {
         let number = u8::try_from(self.machine.networks.len())?;
@@ -107,13 +119,29 @@ impl ScriptedGuest {
 
     /// Boots it.
     pub fn boot(&self) -> Result<VmProcess> {
-        let line = format!("quiet corten.script=/dev/vda corten.modules={}", self.modules);
-        VmProcess::boot_granted(self.machine.clone(), source(&line)?, self.grant()?)
+        VmProcess::boot_granted(self.machine.clone(), self.source()?, self.grant()?)
     }
 
     /// Goes on with it in a new process.
     pub fn load(&self, saved: Grant) -> Result<VmProcess> {
-        VmProcess::load_granted(saved, self.grant()?)
+        VmProcess::load_granted(saved, self.grant()?, self.disk_hosts())
+    }
+
+    /// Goes on with a snapshot of it in a new process, as a copy whose memory is filled in while it runs.
+    pub fn restore(&self, files: &SnapshotFiles) -> Result<VmProcess> {
+        let mut devices = self.grant()?;
+        devices.push((Role::userfaultfd(), host::userfaultfd()?));
+        let how = Restoration { disks: self.disk_hosts(), ..Restoration::default() };
+        VmProcess::restore_granted(files, self.source()?, devices, how)
+    }
+
+    fn source(&self) -> Result<BootSource> {
+        source(&format!("quiet corten.script=/dev/vda corten.modules={}", self.modules))
+    }
+
+    fn disk_hosts(&self) -> BTreeMap<String, DiskHost> {
+        let disks = self.machine.disks.iter();
+        disks.map(|disk| (disk.name.clone(), disk.host.clone())).collect()
     }
 
     /// Saves it, and has it go on in a new process at once.

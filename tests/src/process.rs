@@ -84,14 +84,14 @@ impl VmProcess {
     }
 
     /// Goes on with a machine that another process saved, with whatever its devices are made of. It is paused.
-    pub fn load_granted(saved: Grant, devices: Vec<(Role, OwnedFd)>) -> Result<Self> {
+    pub fn load_granted(
+        saved: Grant,
+        devices: Vec<(Role, OwnedFd)>,
+        disks: BTreeMap<String, DiskHost>,
+    ) -> Result<Self> {
         let grant = saved.into_iter().chain(devices).collect();
-        let request = Request::Load {
-            disks: BTreeMap::new(),
-            networks: BTreeMap::new(),
-            entropy: EntropyHost::default(),
-        };
-        Self::start(&[], grant, request)
+        let (networks, entropy) = (BTreeMap::new(), EntropyHost::default());
+        Self::start(&[], grant, Request::Load { disks, networks, entropy })
     }
 
     /// Goes on with a machine that another process saved. It is paused.
@@ -101,7 +101,7 @@ impl VmProcess {
 
     /// Goes on with a machine that another process saved, with these files as its disks. It is paused.
     pub fn load_with_disks(saved: Grant, disks: &[(&str, &File)]) -> Result<Self> {
-        Self::load_granted(saved, grants_of(disks)?)
+        Self::load_granted(saved, grants_of(disks)?, BTreeMap::new())
     }
 
     /// Goes on with a snapshot, with these files as its disks. It is paused.
@@ -112,13 +112,24 @@ impl VmProcess {
         userfaultfd: bool,
         how: Restoration,
     ) -> Result<Self> {
+        let mut devices = grants_of(disks)?;
+        if userfaultfd {
+            devices.push((Role::userfaultfd(), host::userfaultfd()?));
+        }
+        Self::restore_granted(files, source, devices, how)
+    }
+
+    /// Goes on with a snapshot, with whatever its devices are made of. It is paused.
+    pub fn restore_granted(
+        files: &SnapshotFiles,
+        source: BootSource,
+        devices: Vec<(Role, OwnedFd)>,
+        how: Restoration,
+    ) -> Result<Self> {
         let mut grant = files.grant()?;
         grant.push((Role::kernel(), source.kernel.into()));
         grant.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
-        grant.extend(grants_of(disks)?);
-        if userfaultfd {
-            grant.push((Role::userfaultfd(), host::userfaultfd()?));
-        }
+        grant.extend(devices);
         Self::start(&[], grant, Request::Restore { how })
     }
 

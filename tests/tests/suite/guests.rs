@@ -91,6 +91,11 @@ fn networks_work_on_our_machine_in_the_cage() -> Result<()> {
 }
 
 #[test]
+fn disks_of_images_work_on_our_machine_in_the_cage() -> Result<()> {
+    on_our_machine(&["--cage", "--asset=guest-tiny-disk", "--asset=guest-tiny-qcow2"], "images::")
+}
+
+#[test]
 fn sockets_work_on_our_machine_in_the_cage() -> Result<()> {
     on_our_machine(&["--cage"], "sockets::")
 }

@@ -8,7 +8,7 @@
 //!   does; they run where `micro` does;
 //! - [`sandbox`] tries what the threads of that process may do, and runs where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
-//! - [`cage`], [`linux`], [`disks`], [`networks`], [`sockets`], [`memory`], [`consoles`] and
+//! - [`cage`], [`linux`], [`disks`], [`images`], [`networks`], [`sockets`], [`memory`], [`consoles`] and
 //!   [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
 //! - [`vhost`] runs only in a node, as root, where [`guests`] starts it;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
@@ -19,6 +19,7 @@ mod disks;
 mod failures;
 mod guests;
 mod hostile;
+mod images;
 mod inside;
 mod lab;
 mod linux;
