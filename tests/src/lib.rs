@@ -14,6 +14,7 @@ pub mod host;
 pub mod injection;
 mod ioctl;
 pub mod lab;
+pub mod lives;
 pub mod memory;
 pub mod microvm;
 pub mod process;

@@ -1,4 +1,4 @@
-/* Numbers drawn one after the other by Marsaglia's xorshift, with the shifts 13, 7 and 17. The same as in src/disk.rs. */
+/* Numbers drawn one after the other by Marsaglia's xorshift, with the shifts 13, 7 and 17. The same as in src/draw.rs. */
 #ifndef DRAW_H
 #define DRAW_H
 

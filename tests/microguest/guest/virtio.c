@@ -195,31 +195,50 @@ void virtio_connect(const struct virtio *virtio, u8 config_vector, u8 queue_vect
 	choose_entry(virtio, COMMON_QUEUE_VECTOR, QUEUE_ENTRY);
 }
 
+void virtio_connect_queue(const struct virtio *virtio, u16 number, u8 vector)
+{
+	set_message(virtio, QUEUE_ENTRY + number, vector);
+	control_msix(virtio, MSIX_ENABLE);
+	write16(virtio->common + COMMON_QUEUE_SELECT, number);
+	choose_entry(virtio, COMMON_QUEUE_VECTOR, QUEUE_ENTRY + number);
+}
+
 static void set_address(const struct virtio *virtio, u8 at, const void *part)
 {
 	write32(virtio->common + at, (u64)part);
 	write32(virtio->common + at + 4, (u64)part >> 32);
 }
 
-void virtio_start(const struct virtio *virtio, struct virtqueue *queue, u64 features)
+void virtio_set_queue(const struct virtio *virtio, u16 number, struct virtqueue *queue, u64 features)
 {
 	u64 common = virtio->common;
 	u16 largest;
 
-	write16(common + COMMON_QUEUE_SELECT, 0);
+	write16(common + COMMON_QUEUE_SELECT, number);
 	largest = read16(common + COMMON_QUEUE_SIZE);
 	if (largest < VIRTQUEUE_SIZE)
 		give_up(FAILURE_QUEUE, largest);
 	write16(common + COMMON_QUEUE_SIZE, VIRTQUEUE_SIZE);
 	queue_prepare(queue, virtio->notify + read16(common + COMMON_QUEUE_NOTIFY_OFFSET) * virtio->notify_step,
 		      (features & VIRTIO_RING_EVENT_IDX) != 0);
+	queue->number = number;
 	set_address(virtio, COMMON_QUEUE_DESCRIPTORS, queue->descriptors);
 	set_address(virtio, COMMON_QUEUE_DRIVER, &queue->available);
 	set_address(virtio, COMMON_QUEUE_DEVICE, &queue->used);
 	write16(common + COMMON_QUEUE_ENABLE, 1);
 	if (read16(common + COMMON_QUEUE_ENABLE) != 1)
 		give_up(FAILURE_QUEUE, VIRTQUEUE_SIZE);
+}
+
+void virtio_go(const struct virtio *virtio)
+{
 	add_status(virtio, STATUS_DRIVER_OK);
+}
+
+void virtio_start(const struct virtio *virtio, struct virtqueue *queue, u64 features)
+{
+	virtio_set_queue(virtio, 0, queue, features);
+	virtio_go(virtio);
 }
 
 void virtio_check(const struct virtio *virtio)

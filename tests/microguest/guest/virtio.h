@@ -63,6 +63,15 @@ u64 virtio_agree(const struct virtio *virtio, u64 required, u64 wanted);
 /* Lets the configuration's interrupts come on one vector of this CPU and those of queue 0 on another. */
 void virtio_connect(const struct virtio *virtio, u8 config_vector, u8 queue_vector);
 
+/* Lets the interrupts of the queue with this number come on a vector of this CPU. */
+void virtio_connect_queue(const struct virtio *virtio, u16 number, u8 vector);
+
+/* Makes `queue` the device's queue with this number. */
+void virtio_set_queue(const struct virtio *virtio, u16 number, struct virtqueue *queue, u64 features);
+
+/* Lets the device go to work, all of whose queues were set. */
+void virtio_go(const struct virtio *virtio);
+
 /* Makes `queue` the device's queue 0 and lets the device go to work. */
 void virtio_start(const struct virtio *virtio, struct virtqueue *queue, u64 features);
 

@@ -50,7 +50,7 @@ void queue_ring(struct virtqueue *queue)
 		wanted = index != queue->rung_at && !(queue->used.flags & USED_NO_NOTIFY);
 	queue->rung_at = index;
 	if (wanted)
-		write16(queue->doorbell, 0);
+		write16(queue->doorbell, queue->number);
 }
 
 static int anything_to_take(const struct virtqueue *queue)

@@ -31,6 +31,7 @@ struct virtqueue {
 	} used __attribute__((aligned(4)));
 	/* The device sees nothing from here on. */
 	u64 doorbell;
+	u16 number;
 	u16 taken;   /* entries of the used ring, so far */
 	u16 rung_at; /* the available index when the device was told last */
 	u8 event_index;

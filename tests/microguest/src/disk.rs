@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::draw::next_draw;
 use crate::protocol::{
     DISK_FIRST_READ, DISK_FIRST_WRITE, DISK_KIND_SHIFT, DISK_LANES, SECTOR_SIZE,
 };
@@ -97,13 +98,6 @@ impl DiskWork {
         let number = usize::try_from(number).expect("a disk in memory has no more blocks");
         blocks.nth(number).expect("the disk has all blocks in use").as_chunks_mut().0
     }
-}
-
-/// Marsaglia's xorshift, with the shifts 13, 7 and 17.
-fn next_draw(draw: u64) -> u64 {
-    let draw = draw ^ draw << 13;
-    let draw = draw ^ draw >> 7;
-    draw ^ draw << 17
 }
 
 #[cfg(test)]

@@ -125,3 +125,6 @@ pub const DISK_FIRST_WRITE: u64 = 4;
 pub const HOSTILE_BLOCKS: u64 = 64;
 /// Round n reads sector n times this, modulo [`HOSTILE_BLOCKS`].
 pub const HOSTILE_STRIDE: u64 = 5;
+
+/// `entropy` asks for at most as many bytes at a time.
+pub const ENTROPY_LARGEST: u64 = 256;

@@ -1,14 +1,17 @@
-//! Corten's VM process stopped, saved and loaded in a new process at every n-th exit of a guest that works on a disk.
+//! Corten's VM process stopped, saved and loaded in a new process at every n-th exit of a guest that works on a disk, or on
+//! another device.
+
+mod entropy;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use corten_link::{DiskDescription, DiskEngine, DiskHost, EndReason, Event, Request};
+use corten_link::{DiskDescription, DiskEngine, DiskHost, EndReason, Event};
 use corten_microguest::DiskWork;
-use corten_tests::exit_stop::{Stopped, resume_for_exits};
-use corten_tests::process::{VmProcess, disk, machine};
+use corten_tests::lives;
+use corten_tests::process::{VmProcess, disk, grants_of, machine};
 use corten_tests::vmm::microguest;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -68,37 +71,15 @@ fn undisturbed(work: &DiskWork, settings: &str, engine: DiskEngine) -> Result<()
 
 /// Gives back in how many processes the guest lived.
 fn reborn_at_every(n: u64, work: &DiskWork, settings: &str) -> Result<u64> {
-    let disk = image(work)?;
-    let before = content(&disk)?;
-    let disks = [("data", &disk)];
-    let mut process = start(work, settings, DiskEngine::Auto, &disk)?;
-    // Anywhere in its first steps: from there on exits are counted.
-    process.must(Request::Pause)?;
-    let mut console = String::new();
-    let mut lives = 1;
-    loop {
-        let stopped = resume_for_exits(&mut process, 0, n).with_context(|| {
-            format!("life {lives} at every {n}: {console}{}", process.console())
-        })?;
-        // Its last exit may have been the one that ended it.
-        let saved = match stopped {
-            Stopped::AtExit => process.must(Request::Save).ok(),
-            Stopped::Ended => None,
-        };
-        let Some(saved) = saved else { break };
-        console += &process.end_now()?;
-        process = VmProcess::load_with_disks(saved, &disks)?;
-        process.ask(Request::Info)?;
-        lives += 1;
-    }
-    let event = process.next_event(SOON)?;
-    console += &process.end_now()?;
-    ensure!(
-        matches!(event, Event::Ended { reason: EndReason::PoweredOff, .. }),
-        "life {lives} at every {n}: {event:?}\n{console}"
-    );
-    check(work, &console, &disk, &before).with_context(|| format!("{lives} lives at every {n}"))?;
-    Ok(lives)
+    let disk_file = image(work)?;
+    let before = content(&disk_file)?;
+    let mut machine = machine(1, MEMORY);
+    machine.disks = vec![disk("data")];
+    let devices = grants_of(&[("data", &disk_file)])?;
+    let lives = lives::reborn_at_every(n, &machine, &format!("{work} {settings}"), &devices)?;
+    check(work, &lives.console, &disk_file, &before)
+        .with_context(|| format!("{} lives at every {n}", lives.count))?;
+    Ok(lives.count)
 }
 
 #[test]

@@ -1,0 +1,8 @@
+//! Numbers drawn one after the other; the same as in guest/draw.h.
+
+/// What follows `draw`, which is not 0: Marsaglia's xorshift, with the shifts 13, 7 and 17.
+pub(crate) fn next_draw(draw: u64) -> u64 {
+    let draw = draw ^ draw << 13;
+    let draw = draw ^ draw >> 7;
+    draw ^ draw << 17
+}
