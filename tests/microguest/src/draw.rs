@@ -6,3 +6,8 @@ pub(crate) fn next_draw(draw: u64) -> u64 {
     let draw = draw ^ draw >> 7;
     draw ^ draw << 17
 }
+
+/// All that follow `seed`.
+pub(crate) fn draws(seed: u64) -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(seed), |draw| Some(next_draw(*draw))).skip(1)
+}

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use crate::draw::next_draw;
+use crate::draw::draws;
 use crate::protocol::ENTROPY_LARGEST;
 
 /// Settings of the command `entropy`, which its text gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntropyWork {
     /// Requests.
-    pub rounds: u64,
+    pub rounds: usize,
     /// Another one, other lengths. Not 0.
     pub seed: u64,
 }
@@ -23,9 +23,7 @@ impl fmt::Display for EntropyWork {
 impl EntropyWork {
     /// What the guest writes to its console when it is through.
     pub fn console_line(&self) -> String {
-        let draws = std::iter::successors(Some(self.seed), |draw| Some(next_draw(*draw))).skip(1);
-        let lengths = draws.map(|draw| 1 + (draw & 0xffff_ffff) % ENTROPY_LARGEST);
-        let count = usize::try_from(self.rounds).expect("a guest makes no more requests");
-        format!("entropy: {:#018x} bytes\n", lengths.take(count).sum::<u64>())
+        let lengths = draws(self.seed).map(|draw| 1 + (draw & 0xffff_ffff) % ENTROPY_LARGEST);
+        format!("entropy: {:#018x} bytes\n", lengths.take(self.rounds).sum::<u64>())
     }
 }

@@ -128,3 +128,5 @@ pub const HOSTILE_STRIDE: u64 = 5;
 
 /// `entropy` asks for at most as many bytes at a time.
 pub const ENTROPY_LARGEST: u64 = 256;
+/// `console` sends at most as many bytes at a time.
+pub const CONSOLE_LARGEST: u64 = 64;
