@@ -14,6 +14,7 @@ void command_disk(const char *command);
 void command_console(const char *command);
 void command_entropy(const char *command);
 void command_hostile(const char *command);
+void command_network(const char *command);
 void command_processors(const char *command);
 void command_loop(const char *command);
 void command_undefined(const char *command);

@@ -30,6 +30,7 @@ static const struct {
 	{"console", command_console},
 	{"entropy", command_entropy},
 	{"hostile", command_hostile},
+	{"network", command_network},
 	{"processors", command_processors},
 	{"loop", command_loop},
 	{"undefined", command_undefined},

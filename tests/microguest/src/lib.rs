@@ -21,6 +21,7 @@
 //! | `console` | `rounds` (16), `seed` (1), `event_index` (1) | echoes by a virtio-console device; see [`ConsoleWork`] |
 //! | `entropy` | `rounds` (16), `seed` (1), `event_index` (1) | asks a virtio-rng device; [`EntropyWork`] knows what comes of it |
 //! | `hostile` | `rounds`, `seed`, `steps` and more: see below | attacks a virtio device while a disk works |
+//! | `network` | `rounds` (16), `seed` (1), `event_index` (1) | sends and receives by a virtio-net device; see [`NetworkWork`] |
 //! | `processors` | `count` (1) | starts all other CPUs, waits until `count` of them have started |
 //! | `loop` | | loops for ever without an exit |
 //! | `undefined` | | executes `ud2` |
@@ -49,6 +50,7 @@ mod entropy;
 mod event;
 mod failure;
 mod hostile;
+mod network;
 pub mod protocol;
 
 pub use console::ConsoleWork;
@@ -57,6 +59,7 @@ pub use entropy::EntropyWork;
 pub use event::{Entry, Event, ResultPort};
 pub use failure::DriverFailure;
 pub use hostile::HostileWork;
+pub use network::NetworkWork;
 
 /// The guest, an ELF file for [`protocol::IMAGE_START`] with a PVH note.
 pub const ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/microguest.elf"));

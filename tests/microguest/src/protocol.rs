@@ -130,3 +130,7 @@ pub const HOSTILE_STRIDE: u64 = 5;
 pub const ENTROPY_LARGEST: u64 = 256;
 /// `console` sends at most as many bytes at a time.
 pub const CONSOLE_LARGEST: u64 = 64;
+/// `network` sends frames of at least as many bytes.
+pub const NETWORK_SMALLEST: u64 = 60;
+/// And of at most as many.
+pub const NETWORK_LARGEST: u64 = 1514;

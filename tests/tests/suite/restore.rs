@@ -3,6 +3,7 @@
 
 mod console;
 mod entropy;
+mod network;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
