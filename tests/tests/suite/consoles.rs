@@ -33,7 +33,7 @@ fn info(process: &mut VmProcess) -> Result<Info> {
 }
 
 /// Attaches to the agent's port and has it answer.
-fn ask_agent(process: &mut VmProcess) -> Result<()> {
+pub(super) fn ask_agent(process: &mut VmProcess) -> Result<()> {
     let deadline = Instant::now() + BOOT;
     while info(process)?.open_ports != [1] {
         ensure!(Instant::now() < deadline, "no agent:\n{}", process.console());

@@ -96,6 +96,11 @@ fn disks_of_images_work_on_our_machine_in_the_cage() -> Result<()> {
 }
 
 #[test]
+fn guest_on_our_machine_in_the_cage_loses_nothing_on_its_odyssey() -> Result<()> {
+    on_our_machine(&["--cage", "--tap=left", "--asset=guest-tiny-qcow2"], "odyssey::")
+}
+
+#[test]
 fn sockets_work_on_our_machine_in_the_cage() -> Result<()> {
     on_our_machine(&["--cage"], "sockets::")
 }

@@ -8,8 +8,8 @@
 //!   does; they run where `micro` does;
 //! - [`sandbox`] tries what the threads of that process may do, and runs where `micro` does;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
-//! - [`cage`], [`linux`], [`disks`], [`images`], [`networks`], [`sockets`], [`memory`], [`consoles`] and
-//!   [`inside`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
+//! - [`cage`], [`linux`], [`disks`], [`images`], [`networks`], [`sockets`], [`memory`], [`consoles`],
+//!   [`inside`] and [`odyssey`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
 //! - [`vhost`] runs only in a node, as root, where [`guests`] starts it;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
 
@@ -27,6 +27,7 @@ mod machine;
 mod memory;
 mod micro;
 mod networks;
+mod odyssey;
 mod pager;
 mod process;
 mod restore;

@@ -19,7 +19,7 @@ fn memory(process: &mut VmProcess) -> Result<Memory> {
     }
 }
 
-fn wait_until(
+pub(super) fn wait_until(
     process: &mut VmProcess,
     what: &str,
     is_so: impl Fn(&Memory) -> bool,

@@ -34,7 +34,7 @@ fn asked(process: &mut VmProcess) -> Result<(u64, u32)> {
 }
 
 /// Has the guest's server echo something. Nobody may listen yet: then the socket is closed unread.
-fn echo(process: &mut VmProcess) -> Result<()> {
+pub(super) fn echo(process: &mut VmProcess) -> Result<()> {
     for _ in 0..600 {
         let (mut ours, theirs) = UnixStream::pair()?;
         let request = Request::Connect { port: 6000 };
