@@ -11,6 +11,7 @@ void command_read(const char *command);
 void command_interrupts(const char *command);
 void command_timer(const char *command);
 void command_disk(const char *command);
+void command_balloon(const char *command);
 void command_console(const char *command);
 void command_entropy(const char *command);
 void command_hostile(const char *command);

@@ -27,6 +27,7 @@ static const struct {
 	{"interrupts", command_interrupts},
 	{"timer", command_timer},
 	{"disk", command_disk},
+	{"balloon", command_balloon},
 	{"console", command_console},
 	{"entropy", command_entropy},
 	{"hostile", command_hostile},

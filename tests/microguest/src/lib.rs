@@ -18,6 +18,7 @@
 //! | `timer` | `vector` (0x42), `count` (1), `ticks` (1000000) | arms the local APIC's timer for each interrupt anew |
 //! | `count` | `first`, `every` (64) | counts for ever, checks its memory each time, reports each `every` steps |
 //! | `disk` | `rounds`, `blocks`, `sectors`, `seed` and more: see below | reads and writes by a virtio-blk driver |
+//! | `balloon` | `rounds` (16), `seed` (1), `event_index` (1) | gives pages to a virtio-balloon device, takes them back; see [`BalloonWork`] |
 //! | `console` | `rounds` (16), `seed` (1), `event_index` (1) | echoes by a virtio-console device; see [`ConsoleWork`] |
 //! | `entropy` | `rounds` (16), `seed` (1), `event_index` (1) | asks a virtio-rng device; [`EntropyWork`] knows what comes of it |
 //! | `hostile` | `rounds`, `seed`, `steps` and more: see below | attacks a virtio device while a disk works |
@@ -43,6 +44,7 @@
 //! use. Bits of `attacks` (all) say which kinds it may use. With `cpus=2` the second of two CPUs attacks by registers and
 //! queues all the time, which depends on time. [`HostileWork`] knows what comes of the neighbour.
 
+mod balloon;
 mod console;
 mod disk;
 mod draw;
@@ -53,6 +55,7 @@ mod hostile;
 mod network;
 pub mod protocol;
 
+pub use balloon::BalloonWork;
 pub use console::ConsoleWork;
 pub use disk::DiskWork;
 pub use entropy::EntropyWork;

@@ -1,6 +1,7 @@
 //! Corten's VM process stopped, saved and loaded in a new process at every n-th exit of a guest that works on a disk, or on
 //! another device.
 
+mod balloon;
 mod console;
 mod entropy;
 mod network;
