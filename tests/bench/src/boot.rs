@@ -34,9 +34,7 @@ pub const LINUX_AGAINST: [&str; 2] = ["corten", "qemu-q35"];
 pub const MICROGUEST_AGAINST: [&str; 2] = ["corten", "qemu-microvm"];
 
 /// Assets of the lab that the Linux part boots.
-pub const KERNEL_ASSET: &str = "kernel-6.12";
-/// See [`KERNEL_ASSET`].
-pub const INITRD_ASSET: &str = "guest-initrd-6.12";
+pub const ASSETS: [&str; 2] = ["kernel-6.12", "guest-initrd-6.12"];
 
 /// Boots stock Linux under each of `against`, from files of the lab's assets. To be called in a node.
 pub fn linux(
@@ -62,6 +60,7 @@ pub fn linux(
             memory: MEMORY,
             mark: USERSPACE_IS_UP.into(),
             stop_at: StopAt::Mark,
+            devices: None,
         };
         subjects.extend(against.iter().zip(&programs).map(|(choice, program)| Subject {
             vmm: choice.vmm(program),
@@ -90,7 +89,7 @@ pub fn linux(
 
 /// Sets the node up as Corten's nodes are: a file in memory has huge pages where a program advises it. Anonymous memory,
 /// which other VMMs use, has that by the kernel's default.
-fn huge_pages_on_advice() -> Result<String> {
+pub(crate) fn huge_pages_on_advice() -> Result<String> {
     let setting = |kind: &str| format!("/sys/kernel/mm/transparent_hugepage/{kind}");
     fs::write(setting("shmem_enabled"), "advise")
         .context("cannot allow huge pages in files in memory")?;
@@ -112,6 +111,7 @@ pub fn microguest(against: &[Choice], programs: &Programs) -> Result<PartReport>
         memory: MEMORY,
         mark: MICROGUEST_IS_UP.into(),
         stop_at: StopAt::FirstByte,
+        devices: None,
     };
     let subject = |choice: &Choice| Subject {
         vmm: choice.vmm(choice.program(programs)),
@@ -131,7 +131,11 @@ pub fn microguest(against: &[Choice], programs: &Programs) -> Result<PartReport>
 }
 
 /// The programs to run: copies in memory of those that are one file.
-fn copies(against: &[Choice], programs: &Programs, directory: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn copies(
+    against: &[Choice],
+    programs: &Programs,
+    directory: &Path,
+) -> Result<Vec<PathBuf>> {
     let copied = |(number, choice): (usize, &Choice)| {
         let program = choice.program(programs);
         if choice.is_one_file() {
@@ -143,7 +147,7 @@ fn copies(against: &[Choice], programs: &Programs, directory: &Path) -> Result<V
     against.iter().enumerate().map(copied).collect()
 }
 
-fn copy(file: &Path, directory: &Path, name: &str) -> Result<PathBuf> {
+pub(crate) fn copy(file: &Path, directory: &Path, name: &str) -> Result<PathBuf> {
     let to = directory.join(name);
     fs::copy(file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
     Ok(to)

@@ -5,8 +5,13 @@
 //! back as a [`report::PartReport`]. What is measured is started through [`vmm::Vmm`].
 
 pub mod boot;
+pub mod disk;
 pub mod machine;
 pub mod measure;
+pub mod memory;
+pub mod net;
 pub mod node;
 pub mod report;
+pub mod restore;
+mod scripted;
 pub mod vmm;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use corten_bench::machine::{LoadMeter, Machine};
-use corten_bench::report::{FORMAT, Report};
+use corten_bench::report::{FORMAT, FigureReport, PartReport, Report};
 use corten_bench::vmm::{Choice, Programs};
-use corten_bench::{boot, node};
+use corten_bench::{boot, disk, memory, net, node, restore};
+use serde::de::DeserializeOwned;
 
 /// Corten measured beside other VMMs: the same guest, in turn, on the same node.
 #[derive(Parser)]
@@ -24,9 +25,17 @@ struct Cli {
 enum Benchmark {
     /// From the start of a VMM to the guest's user space, exits by reason, memory outside the guest's
     Boot(Boot),
-    /// The part of `boot` that runs in a node
+    /// Memory of a VM with all devices beside its guest's: idle, loaded, after the balloon
+    Memory(Common),
+    /// fio in a guest: exits, interrupts and system calls of a request, rates
+    Disk(Common),
+    /// TCP between a guest and its node: exits, interrupts and system calls of 64 KiB, rates
+    Net(Common),
+    /// From the start of a VMM to the first step of a guest that goes on from a snapshot
+    Restore(Common),
+    /// The part of a benchmark that runs in a node
     #[command(hide = true)]
-    LinuxInNode(Linux),
+    InNode(InNode),
 }
 
 #[derive(Args)]
@@ -34,6 +43,9 @@ struct What {
     /// VMMs: corten, qemu-q35, qemu-microvm, or such a name with more behind it and =PATH for another build
     #[arg(long, value_name = "NAME[=PATH],...", value_delimiter = ',')]
     against: Vec<Choice>,
+    /// Only machines with this in the name of their variant, such as "512 MiB"
+    #[arg(long, value_name = "TEXT")]
+    variant: Option<String>,
     /// Fewer runs: at most five minutes, once all is built
     #[arg(long)]
     quick: bool,
@@ -46,7 +58,7 @@ struct What {
 }
 
 #[derive(Args)]
-struct Boot {
+struct Common {
     #[command(flatten)]
     what: What,
     /// The lab's program
@@ -60,13 +72,21 @@ struct Boot {
         default_value = "target/bench"
     )]
     output: PathBuf,
+}
+
+#[derive(Args)]
+struct Boot {
+    #[command(flatten)]
+    common: Common,
     /// Only the part that boots Linux, or only the one with the microguest
     #[arg(long, value_name = "PART", value_parser = ["linux", "microguest"])]
     only: Option<String>,
 }
 
 #[derive(Args)]
-struct Linux {
+struct InNode {
+    /// Which part
+    part: String,
     #[command(flatten)]
     what: What,
     /// Directory of the kernel
@@ -75,12 +95,33 @@ struct Linux {
     /// Directory of the initramfs
     #[arg(long, env = "CORTEN_ASSET_GUEST_INITRD_6_12")]
     initrd: PathBuf,
+    /// Directory of the disk with tools
+    #[arg(long, env = "CORTEN_ASSET_GUEST_TOOLS_DISK")]
+    tools: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().benchmark {
-        Benchmark::Boot(boot) => measure_boot(&boot),
-        Benchmark::LinuxInNode(linux) => linux_in_node(&linux),
+        Benchmark::Boot(boot) => measure(&boot.common, "boot", |found| measure_boot(&boot, found)),
+        Benchmark::Memory(common) => measure(&common, "memory", |found| {
+            found.figures.push(in_node(&common, ("memory", &memory::ASSETS), memory::AGAINST)?);
+            Ok(())
+        }),
+        Benchmark::Disk(common) => measure(&common, "disk", |found| {
+            found.figures.push(in_node(&common, ("disk", &disk::ASSETS), disk::AGAINST)?);
+            Ok(())
+        }),
+        Benchmark::Net(common) => measure(&common, "net", |found| {
+            found.figures.push(in_node(&common, ("net", &net::ASSETS), net::AGAINST)?);
+            Ok(())
+        }),
+        Benchmark::Restore(common) => measure(&common, "restore", |found| {
+            let what = &common.what;
+            let against = what.against(restore::AGAINST)?;
+            found.figures.push(restore::restore(&against, &what.programs(), what.quick)?);
+            Ok(())
+        }),
+        Benchmark::InNode(part) => measure_in_node(&part),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -97,7 +138,7 @@ impl What {
         Programs { corten: self.corten.clone(), qemu: self.qemu.clone() }
     }
 
-    fn against(&self, usual: [&str; 2]) -> Result<Vec<Choice>> {
+    fn against<const N: usize>(&self, usual: [&str; N]) -> Result<Vec<Choice>> {
         if !self.against.is_empty() {
             return Ok(self.against.clone());
         }
@@ -106,39 +147,76 @@ impl What {
     }
 }
 
+impl InNode {
+    fn tools(&self) -> Result<&Path> {
+        self.tools.as_deref().context("no disk with tools")
+    }
+}
+
+/// What a benchmark came to.
+#[derive(Default)]
+struct Found {
+    parts: Vec<PartReport>,
+    figures: Vec<FigureReport>,
+    left_out: Vec<String>,
+}
+
 /// Whether all runs came to their end. What they took decides nothing.
-fn measure_boot(boot: &Boot) -> Result<bool> {
+fn measure(
+    common: &Common,
+    benchmark: &str,
+    run: impl FnOnce(&mut Found) -> Result<()>,
+) -> Result<bool> {
     let meter = LoadMeter::start()?;
     let started = SystemTime::UNIX_EPOCH.elapsed()?.as_secs();
-    let programs = boot.what.programs();
-    let wanted = |part: &str| boot.only.as_ref().is_none_or(|only| only == part);
-    let (mut parts, mut left_out) = (Vec::new(), Vec::new());
-    if wanted("linux") {
-        let against = boot.what.against(boot::LINUX_AGAINST)?;
-        parts.push(node::linux(&boot.lab, &against, &programs, boot.what.quick)?);
-    }
-    if wanted("microguest") {
-        if Path::new("/dev/kvm").exists() {
-            let against = boot.what.against(boot::MICROGUEST_AGAINST)?;
-            parts.push(boot::microguest(&against, &programs)?);
-        } else {
-            left_out.push("the microguest's first byte: this machine has no /dev/kvm".into());
-        }
-    }
+    let mut found = Found::default();
+    run(&mut found)?;
+    let Found { parts, figures, left_out } = found;
     let report = Report {
         format: FORMAT,
-        benchmark: "boot".into(),
-        quick: boot.what.quick,
+        benchmark: benchmark.into(),
+        quick: common.what.quick,
         started,
         machine: Machine::this()?,
         load: meter.stop()?,
         parts,
+        figures,
         left_out,
     };
     print!("{}", report.text());
-    let file = write(&report, &boot.output)?;
+    let file = write(&report, &common.output)?;
     println!("\nreport: {}", file.display());
     Ok(report.is_complete())
+}
+
+fn in_node<T: DeserializeOwned>(
+    common: &Common,
+    part: (&str, &[&str]),
+    usual: [&str; 2],
+) -> Result<T> {
+    let what = &common.what;
+    let against = what.against(usual)?;
+    let options = node::Options { quick: what.quick, variant: what.variant.as_deref() };
+    node::run(&common.lab, part, &against, &what.programs(), options)
+}
+
+fn measure_boot(boot: &Boot, found: &mut Found) -> Result<()> {
+    let wanted = |part: &str| boot.only.as_ref().is_none_or(|only| only == part);
+    if wanted("linux") {
+        let part = ("linux", &boot::ASSETS[..]);
+        found.parts.push(in_node(&boot.common, part, boot::LINUX_AGAINST)?);
+    }
+    if wanted("microguest") {
+        if Path::new("/dev/kvm").exists() {
+            let what = &boot.common.what;
+            let against = what.against(boot::MICROGUEST_AGAINST)?;
+            found.parts.push(boot::microguest(&against, &what.programs())?);
+        } else {
+            let reason = "the microguest's first byte: this machine has no /dev/kvm";
+            found.left_out.push(reason.into());
+        }
+    }
+    Ok(())
 }
 
 fn write(report: &Report, directory: &Path) -> Result<PathBuf> {
@@ -150,11 +228,41 @@ fn write(report: &Report, directory: &Path) -> Result<PathBuf> {
 }
 
 /// The result goes to standard output, as one line.
-fn linux_in_node(linux: &Linux) -> Result<bool> {
-    let what = &linux.what;
-    let against = what.against(boot::LINUX_AGAINST)?;
-    let files = (linux.kernel.as_path(), linux.initrd.join("initrd"));
-    let part = boot::linux(&against, &what.programs(), (files.0, &files.1), what.quick)?;
-    println!("{}", serde_json::to_string(&part)?);
+fn measure_in_node(part: &InNode) -> Result<bool> {
+    let what = &part.what;
+    let (programs, quick) = (what.programs(), what.quick);
+    let variant = what.variant.as_deref();
+    let initrd = part.initrd.join("initrd");
+    let files = (part.kernel.as_path(), initrd.as_path());
+    let result = match part.part.as_str() {
+        "linux" => serde_json::to_string(&boot::linux(
+            &what.against(boot::LINUX_AGAINST)?,
+            &programs,
+            files,
+            quick,
+        )?)?,
+        "memory" => serde_json::to_string(&memory::memory(
+            &what.against(memory::AGAINST)?,
+            &programs,
+            files,
+            (quick, variant),
+        )?)?,
+        "disk" => serde_json::to_string(&disk::disk(
+            &what.against(disk::AGAINST)?,
+            &programs,
+            files,
+            part.tools()?,
+            quick,
+        )?)?,
+        "net" => serde_json::to_string(&net::net(
+            &what.against(net::AGAINST)?,
+            &programs,
+            files,
+            part.tools()?,
+            (quick, variant),
+        )?)?,
+        other => bail!("there is no part {other}"),
+    };
+    println!("{result}");
     Ok(true)
 }

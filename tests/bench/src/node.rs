@@ -8,34 +8,48 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
 
-use crate::boot::{INITRD_ASSET, KERNEL_ASSET};
-use crate::report::PartReport;
 use crate::vmm::{Choice, Programs};
 
 /// An hour: ten rounds of four boots take ten minutes on a quiet machine, and each boot has its own limit.
 const TIME_LIMIT: &str = "3600";
 
-/// Runs the Linux part in a fresh node; `lab` is the lab's program.
-pub fn linux(
+/// What was said on the command line of all parts alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// Whether it is a short run.
+    pub quick: bool,
+    /// Only machines with this in the name of their variant.
+    pub variant: Option<&'a str>,
+}
+
+/// Runs the part of that name in a fresh node with these assets of the lab's, whose program is `lab`.
+pub fn run<T: DeserializeOwned>(
     lab: &Path,
+    (part, assets): (&str, &[&str]),
     against: &[Choice],
     programs: &Programs,
-    quick: bool,
-) -> Result<PartReport> {
+    options: Options<'_>,
+) -> Result<T> {
     let own = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(lab);
     command.args(["run", "--time-limit", TIME_LIMIT]);
-    command.args(["--asset", KERNEL_ASSET, "--asset", INITRD_ASSET]);
+    for asset in assets {
+        command.args(["--asset", asset]);
+    }
     for directory in directories(against)? {
         command.arg("--share").arg(directory);
     }
-    command.arg("--").arg(own).arg("linux-in-node");
+    command.arg("--").arg(own).args(["in-node", part]);
     command.arg("--corten").arg(&programs.corten);
     // The node has its own.
     command.arg("--qemu").arg("qemu-system-x86_64");
-    if quick {
+    if options.quick {
         command.arg("--quick");
+    }
+    if let Some(variant) = options.variant {
+        command.args(["--variant", variant]);
     }
     for choice in against {
         command.arg("--against").arg(choice.to_string());

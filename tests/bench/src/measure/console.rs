@@ -13,7 +13,7 @@ const SHOWN: usize = 1500;
 
 /// What was read of one console.
 #[derive(Debug)]
-pub(super) struct Console<'a> {
+pub(crate) struct Console<'a> {
     pipe: &'a PipeReader,
     bytes: Vec<u8>,
     first_byte: Option<Instant>,
@@ -21,20 +21,20 @@ pub(super) struct Console<'a> {
 
 /// When things were on the console.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Anything at all.
-    pub(super) first_byte: Instant,
+    pub(crate) first_byte: Instant,
     /// The whole of the text that was waited for.
-    pub(super) mark: Instant,
+    pub(crate) mark: Instant,
 }
 
 impl<'a> Console<'a> {
-    pub(super) fn new(pipe: &'a PipeReader) -> Self {
+    pub(crate) fn new(pipe: &'a PipeReader) -> Self {
         Self { pipe, bytes: Vec::new(), first_byte: None }
     }
 
     /// Waits for `mark`. None: the console was closed before, or time is up.
-    pub(super) fn wait_for(&mut self, mark: &str, deadline: Instant) -> Result<Option<Seen>> {
+    pub(crate) fn wait_for(&mut self, mark: &str, deadline: Instant) -> Result<Option<Seen>> {
         let mut piece = [0; 4096];
         while self.readable(deadline)? {
             let length = self.pipe.read(&mut piece)?;
@@ -67,13 +67,21 @@ impl<'a> Console<'a> {
         }
     }
 
+    /// Takes in what comes next. False: the console was closed, or time is up.
+    pub(crate) fn read_more(&mut self, deadline: Instant) -> Result<bool> {
+        let mut piece = [0; 4096];
+        let length = if self.readable(deadline)? { self.pipe.read(&mut piece)? } else { 0 };
+        self.bytes.extend_from_slice(&piece[..length]);
+        Ok(length > 0)
+    }
+
     /// All of it so far.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
     /// Its last lines, for an error.
-    pub(super) fn end(&self) -> String {
+    pub(crate) fn end(&self) -> String {
         let start = self.bytes.len().saturating_sub(SHOWN);
         format!("{:?}", String::from_utf8_lossy(&self.bytes[start..]))
     }

@@ -91,12 +91,12 @@ impl Event {
 
 /// Counts what VMMs do. Nothing is left of it in the kernel when it is dropped.
 #[derive(Debug)]
-pub(super) struct Counter {
+pub(crate) struct Counter {
     instance: PathBuf,
 }
 
 impl Counter {
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let instances = Path::new(TRACEFS).join("instances");
         ensure!(instances.is_dir(), "{TRACEFS} is not there or not allowed: mount tracefs");
         let instance = instances.join(format!("corten-bench-{}", std::process::id()));
@@ -114,7 +114,7 @@ impl Counter {
     }
 
     /// Begins at zero.
-    pub(super) fn start(&self) -> Result<()> {
+    pub(crate) fn start(&self) -> Result<()> {
         self.stop();
         for event in EVENTS {
             let file = self.event(event).join("trigger");
@@ -132,7 +132,7 @@ impl Counter {
     }
 
     /// What `threads` did since [`Self::start`].
-    pub(super) fn read(&self, threads: &[u64]) -> Result<Counts> {
+    pub(crate) fn read(&self, threads: &[u64]) -> Result<Counts> {
         // All are read before any is made sense of: counting goes on.
         let texts = EVENTS.map(|event| fs::read_to_string(self.event(event).join("hist")));
         self.stop();

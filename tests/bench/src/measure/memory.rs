@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Context, Result, bail};
 use nix::unistd::Pid;
@@ -17,10 +18,42 @@ struct Mapping {
 }
 
 /// Proportional set size of process `id` without the mapping of its guest's `memory` bytes.
-pub(super) fn outside_guest(id: Pid, memory: u64) -> Result<Memory> {
+pub(crate) fn outside_guest(id: Pid, memory: u64) -> Result<Memory> {
     let smaps = fs::read_to_string(format!("/proc/{id}/smaps")).context("cannot read smaps")?;
     let mappings = parse(&smaps).context("smaps is not as proc(5) says")?;
     split(&mappings, memory / 1024)
+}
+
+/// Bytes that the guest's `memory` takes of the host: what is allocated of its file, or what is mapped of anonymous memory.
+pub(crate) fn guest_pages(id: Pid, memory: u64) -> Result<u64> {
+    let descriptors = fs::read_dir(format!("/proc/{id}/fd")).context("cannot list descriptors")?;
+    for descriptor in descriptors.flatten().map(|entry| entry.path()) {
+        let name = fs::read_link(&descriptor).unwrap_or_default();
+        if !name.to_string_lossy().starts_with("/memfd:") {
+            continue;
+        }
+        let file = fs::metadata(&descriptor).context("cannot look at guest memory")?;
+        if file.len() >= memory {
+            return Ok(file.blocks() * 512);
+        }
+    }
+    Ok(outside_guest(id, memory)?.guest * 1024)
+}
+
+/// Bytes that it has mapped by huge pages.
+pub(crate) fn huge_mappings(id: Pid) -> Result<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))
+        .context("cannot read smaps_rollup")?;
+    Ok(huge_of(&rollup) * 1024)
+}
+
+fn huge_of(rollup: &str) -> u64 {
+    let huge = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        let of_huge = matches!(name, "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped");
+        value.split_whitespace().next().filter(|_| of_huge)?.parse::<u64>().ok()
+    };
+    rollup.lines().filter_map(huge).sum()
 }
 
 /// A line `ADDRESS-ADDRESS ... NAME` and then lines `Name: N kB` for each mapping.
@@ -108,6 +141,12 @@ Pss:                 500 kB
             [mapping("/memfd:ram", 300, 7), mapping("/memfd:ram", 212, 8), mapping("", 400, 9)];
         let memory = split(&mappings, 512).unwrap();
         assert_eq!((memory.guest, memory.outside), (15, 9));
+    }
+
+    #[test]
+    fn huge_pages_of_all_kinds_are_added_up() {
+        let rollup = "5-7 ---p 00 00:00 0 [rollup]\nRss: 9 kB\nAnonHugePages: 2048 kB\nShmemPmdMapped: 4096 kB\n";
+        assert_eq!(huge_of(rollup), 6144);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! Timed runs and counted runs are apart: what counts exits and system calls in the kernel makes each of them slower,
 //! and a VMM with many of them more so.
 
-mod console;
-mod counts;
-mod memory;
-mod process;
+pub(crate) mod cgroup;
+pub(crate) mod console;
+pub(crate) mod counts;
+pub(crate) mod memory;
+pub(crate) mod process;
+pub(crate) mod work;
 
 use std::time::{Duration, Instant};
 

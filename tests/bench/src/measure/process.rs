@@ -15,7 +15,7 @@ const WINDOW: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_millis(30);
 
 /// CPU time of all its threads so far.
-pub(super) fn cpu_time(id: Pid) -> Result<CpuTime> {
+pub(crate) fn cpu_time(id: Pid) -> Result<CpuTime> {
     let total = used(id)?;
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).context("cannot read its times")?;
     let ticks = sysconf(SysconfVar::CLK_TCK)?.context("no clock tick")?;
@@ -37,7 +37,7 @@ fn used(id: Pid) -> Result<Duration> {
 }
 
 /// Waits until it has next to nothing to do.
-pub(super) fn settle(id: Pid, limit: Duration) -> Result<()> {
+pub(crate) fn settle(id: Pid, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     let mut before = used(id)?;
     while Instant::now() < deadline {
@@ -51,8 +51,31 @@ pub(super) fn settle(id: Pid, limit: Duration) -> Result<()> {
     Ok(())
 }
 
+/// How often its threads went to sleep and were woken so far.
+pub(crate) fn wake_ups(id: Pid) -> Result<u64> {
+    let mut sum = 0;
+    for thread in threads(id)? {
+        // A thread may have ended meanwhile.
+        let status = fs::read_to_string(format!("/proc/{id}/task/{thread}/status"));
+        sum += number_of(&status.unwrap_or_default(), "voluntary_ctxt_switches").unwrap_or(0);
+    }
+    Ok(sum)
+}
+
+/// Bytes of page tables that the kernel keeps for its mappings.
+pub(crate) fn page_tables(id: Pid) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).context("cannot read status")?;
+    Ok(number_of(&status, "VmPTE").context("no VmPTE in status")? * 1024)
+}
+
+/// The number of the line `NAME: NUMBER`, whatever its unit.
+fn number_of(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// Ids of its threads.
-pub(super) fn threads(id: Pid) -> Result<Vec<u64>> {
+pub(crate) fn threads(id: Pid) -> Result<Vec<u64>> {
     let tasks = fs::read_dir(format!("/proc/{id}/task")).context("cannot list its threads")?;
     let names = tasks.flatten().map(|task| task.file_name().to_string_lossy().parse());
     Ok(names.collect::<Result<_, _>>()?)
@@ -68,6 +91,15 @@ mod tests {
         let stat = format!("77 (a ) b) {}\n", fields.join(" "));
         assert_eq!(guest_ticks(&stat), Some(43));
         assert_eq!(guest_ticks("77 (a) S 1"), None);
+    }
+
+    #[test]
+    fn numbers_of_status_are_found_by_their_whole_name() {
+        let status =
+            "VmPTE:\t     116 kB\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t99\n";
+        assert_eq!(number_of(status, "VmPTE"), Some(116));
+        assert_eq!(number_of(status, "voluntary_ctxt_switches"), Some(7));
+        assert_eq!(number_of(status, "VmPT"), None);
     }
 
     #[test]

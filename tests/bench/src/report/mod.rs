@@ -1,5 +1,6 @@
 //! What was measured, as it is written to a file and told to a reader.
 
+mod figures;
 mod statistics;
 mod table;
 mod text;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{Kvm, Load, Machine};
 
+pub use figures::{Figure, FigureGoal, FigureReport, FigureSeries};
 pub use statistics::Summary;
 
 /// Version of the file's form.
@@ -32,6 +34,9 @@ pub struct Report {
     pub load: Load,
     /// What was measured.
     pub parts: Vec<PartReport>,
+    /// What was measured by figures of its own.
+    #[serde(default)]
+    pub figures: Vec<FigureReport>,
     /// What was not, and why.
     pub left_out: Vec<String>,
 }
@@ -170,6 +175,7 @@ impl Report {
     pub fn is_complete(&self) -> bool {
         let series = self.parts.iter().flat_map(|part| &part.series);
         series.into_iter().all(|series| series.failures.is_empty())
+            && self.figures.iter().all(FigureReport::is_complete)
     }
 
     /// All of it, for a terminal.

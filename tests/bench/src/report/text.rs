@@ -18,6 +18,9 @@ pub(super) fn report(report: &Report) -> String {
         text += &format!("\n== {}\n", part.title);
         text += &self::part(part);
     }
+    for part in &report.figures {
+        text += &format!("\n== {}\n{}", part.title, part.text());
+    }
     for reason in &report.left_out {
         text += &format!("\nnot measured: {reason}\n");
     }
@@ -277,6 +280,7 @@ mod tests {
             machine,
             load: Load::default(),
             parts: vec![part],
+            figures: Vec::new(),
             left_out: vec!["microguest: no /dev/kvm".into()],
         }
     }

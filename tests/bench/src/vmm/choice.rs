@@ -70,6 +70,11 @@ impl std::fmt::Display for Choice {
 }
 
 impl Choice {
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The file that is run.
     pub fn program<'a>(&'a self, programs: &'a Programs) -> &'a Path {
         let usual = match self.kind {

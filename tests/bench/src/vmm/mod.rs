@@ -1,7 +1,8 @@
 //! The programs that are compared, each behind one small trait.
 
 mod choice;
-mod corten;
+pub(crate) mod corten;
+mod devices;
 mod process;
 mod qemu;
 
@@ -12,6 +13,7 @@ use anyhow::Result;
 
 pub use choice::{Choice, Programs};
 pub use corten::Corten;
+pub use devices::{Control, Devices, Disk, Peer};
 pub use process::VmmProcess;
 pub use qemu::{Machine, Qemu};
 
@@ -47,6 +49,8 @@ pub struct Guest {
     pub mark: String,
     /// When the clock stops.
     pub stop_at: StopAt,
+    /// What else the machine has; none for nothing else.
+    pub devices: Option<Devices>,
 }
 
 /// When the clock stops.
@@ -65,4 +69,6 @@ pub struct Started {
     pub process: VmmProcess,
     /// What the guest writes to its first serial port.
     pub console: PipeReader,
+    /// The host's side of a machine with devices.
+    pub peer: Option<Peer>,
 }

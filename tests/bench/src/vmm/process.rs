@@ -5,6 +5,7 @@ use std::io::{Read, Seek};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use corten_link::Link;
@@ -24,19 +25,27 @@ pub struct VmmProcess {
     child: Child,
     errors: File,
     /// A VM process ends when its link does.
-    _control: Option<Link>,
+    _control: Option<Arc<Link>>,
 }
 
 impl VmmProcess {
-    /// Starts `command`. To be called by the main thread, with whose end the process ends too.
-    pub fn spawn(mut command: Command) -> Result<Self> {
-        // SAFETY: between fork and exec only a system call is made, which is allowed there.
-        unsafe { command.pre_exec(die_with_parent) };
+    /// Starts `command`, which finds `inherited` under the same numbers. To be called by the main thread, with whose end the
+    /// process ends too.
+    pub fn spawn(mut command: Command, inherited: Vec<OwnedFd>) -> Result<Self> {
+        let prepare = move || {
+            die_with_parent()?;
+            for descriptor in &inherited {
+                fcntl(descriptor, F_SETFD(FdFlag::empty()))?;
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec only system calls are made, which is allowed there.
+        unsafe { command.pre_exec(prepare) };
         Self::start(command, None)
     }
 
     /// As [`Self::spawn`], with one end of a link as descriptor 3. The other is kept open.
-    pub fn spawn_linked(mut command: Command, theirs: OwnedFd, ours: Link) -> Result<Self> {
+    pub fn spawn_linked(mut command: Command, theirs: OwnedFd, ours: Arc<Link>) -> Result<Self> {
         let prepare = move || {
             die_with_parent()?;
             place(&theirs)
@@ -46,7 +55,7 @@ impl VmmProcess {
         Self::start(command, Some(ours))
     }
 
-    fn start(mut command: Command, control: Option<Link>) -> Result<Self> {
+    fn start(mut command: Command, control: Option<Arc<Link>>) -> Result<Self> {
         let errors = tempfile::tempfile().context("cannot make a file for error messages")?;
         command.stdin(Stdio::null()).stderr(errors.try_clone()?);
         let program = command.get_program().to_string_lossy().into_owned();
@@ -105,7 +114,7 @@ mod tests {
     fn what_a_child_says_is_kept_and_its_end_is_seen() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo cannot >&2; exit 3"]).stdout(Stdio::null());
-        let mut process = VmmProcess::spawn(command).unwrap();
+        let mut process = VmmProcess::spawn(command, Vec::new()).unwrap();
         let status = process.child.wait().unwrap();
         assert_eq!(process.ended().unwrap(), Some(status));
         assert_eq!((status.code(), process.errors().as_str()), (Some(3), "cannot"));
@@ -116,7 +125,8 @@ mod tests {
         let (ours, theirs) = Link::pair().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "readlink /proc/self/fd/3 >&2"]).stdout(Stdio::null());
-        let mut process = VmmProcess::spawn_linked(command, theirs.into_fd(), ours).unwrap();
+        let mut process =
+            VmmProcess::spawn_linked(command, theirs.into_fd(), Arc::new(ours)).unwrap();
         process.child.wait().unwrap();
         assert!(process.errors().starts_with("socket:"), "{}", process.errors());
     }

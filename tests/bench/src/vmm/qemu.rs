@@ -1,11 +1,15 @@
 //! QEMU, with as little in its machine as the guest can do with.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Guest, Started, Vmm, VmmProcess};
+use super::devices::{GUEST_CID, MAC, STREAM};
+use super::{Control, Devices, Guest, Peer, Started, Vmm, VmmProcess};
 
 /// Which of QEMU's machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,59 @@ impl Machine {
                 "qboot.rom",
             ],
         }
+    }
+}
+
+impl Machine {
+    /// How names of its virtio devices end.
+    fn bus(self) -> &'static str {
+        match self {
+            Self::Q35 => "pci",
+            Self::Microvm => "device",
+        }
+    }
+}
+
+fn on_or_off(value: bool) -> &'static str {
+    if value { "on" } else { "off" }
+}
+
+/// QEMU's monitor, by QMP.
+#[derive(Debug)]
+struct Monitor {
+    stream: BufReader<UnixStream>,
+    memory: u64,
+    greeted: bool,
+}
+
+impl Monitor {
+    fn execute(&mut self, command: &str) -> Result<()> {
+        self.stream.get_mut().write_all(command.as_bytes())?;
+        loop {
+            let mut line = String::new();
+            ensure!(self.stream.read_line(&mut line)? > 0, "QEMU closed its monitor");
+            ensure!(!line.contains("\"error\""), "{command}: {line}");
+            // Before it comes the greeting, and events may.
+            if line.contains("\"return\"") {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Control for Monitor {
+    fn set_balloon(&mut self, bytes: u64) -> Result<()> {
+        if !self.greeted {
+            self.execute(r#"{"execute":"qmp_capabilities"}"#)?;
+            self.greeted = true;
+        }
+        // It wants to know what is left.
+        let left = self.memory - bytes;
+        self.execute(&format!(r#"{{"execute":"balloon","arguments":{{"value":{left}}}}}"#))
+    }
+
+    fn huge_bytes(&mut self) -> Result<Option<u64>> {
+        Ok(None)
     }
 }
 
@@ -57,6 +114,43 @@ impl Qemu {
     /// The emulator `program`.
     pub fn new(name: &str, program: &Path, machine: Machine) -> Self {
         Self { name: name.into(), program: program.into(), machine }
+    }
+
+    /// Options for all devices, the descriptors they name, and the host's side of them.
+    fn equip(&self, devices: &Devices, memory: u64) -> Result<(Vec<String>, Vec<OwnedFd>, Peer)> {
+        let bus = self.machine.bus();
+        let mut options = Vec::new();
+        let mut option = |name: &str, value: String| options.extend([name.to_owned(), value]);
+        for (number, disk) in devices.disks.iter().enumerate() {
+            let (file, read_only) = (disk.file.display(), on_or_off(disk.read_only));
+            option(
+                "-drive",
+                format!(
+                    "if=none,id=disk{number},file={file},format=raw,cache=writeback,aio=io_uring,read-only={read_only}"
+                ),
+            );
+            option("-device", format!("virtio-blk-{bus},drive=disk{number},num-queues=1"));
+        }
+        let tap = devices.tap.try_clone()?;
+        let vhost = on_or_off(devices.vhost);
+        option("-netdev", format!("tap,id=net,fd={},vhost={vhost}", tap.as_raw_fd()));
+        let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
+        option("-device", format!("virtio-net-{bus},netdev=net,mac={mac}"));
+        let (stream, theirs) = UnixStream::pair()?;
+        option("-chardev", format!("socket,id=stream,fd={}", theirs.as_raw_fd()));
+        option("-chardev", "null,id=terminal".into());
+        option("-device", format!("virtio-serial-{bus}"));
+        option("-device", "virtconsole,chardev=terminal".into());
+        option("-device", format!("virtserialport,chardev=stream,name={STREAM}"));
+        option("-device", format!("virtio-rng-{bus}"));
+        option("-device", format!("virtio-balloon-{bus},id=balloon"));
+        option("-device", format!("vhost-vsock-{bus},guest-cid={GUEST_CID}"));
+        let (monitor, monitored) = UnixStream::pair()?;
+        option("-chardev", format!("socket,id=monitor,fd={}", monitored.as_raw_fd()));
+        option("-mon", "chardev=monitor,mode=control".into());
+        let control = Monitor { stream: BufReader::new(monitor), memory, greeted: false };
+        let descriptors = vec![tap, theirs.into(), monitored.into()];
+        Ok((options, descriptors, Peer { stream, control: Box::new(control) }))
     }
 }
 
@@ -90,6 +184,12 @@ impl Vmm for Qemu {
         }
         command.args(["-append", &guest.command_line]);
         command.stdout(writer);
-        Ok(Started { process: VmmProcess::spawn(command)?, console })
+        let (mut inherited, mut peer) = (Vec::new(), None);
+        if let Some(devices) = &guest.devices {
+            let (options, descriptors, theirs) = self.equip(devices, guest.memory)?;
+            command.args(options);
+            (inherited, peer) = (descriptors, Some(theirs));
+        }
+        Ok(Started { process: VmmProcess::spawn(command, inherited)?, console, peer })
     }
 }

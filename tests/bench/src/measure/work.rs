@@ -1,0 +1,124 @@
+//! What a VMM does while its guest works: counted by the kernel, from one moment to another.
+
+use anyhow::Result;
+use nix::unistd::Pid;
+
+use super::counts::Counter;
+use super::process;
+use crate::report::{Counts, Figure};
+
+/// A VMM that is watched.
+#[derive(Debug)]
+pub(crate) struct Watch<'a> {
+    id: Pid,
+    counter: Option<&'a Counter>,
+    cpu: f64,
+}
+
+/// What it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Work {
+    /// None where the kernel does not count.
+    counted: Option<Counted>,
+    /// CPU seconds outside the guest.
+    cpu: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counted {
+    userspace_exits: f64,
+    hardware_exits: f64,
+    interrupts: f64,
+    system_calls: f64,
+}
+
+impl<'a> Watch<'a> {
+    /// Begins.
+    pub(crate) fn start(id: Pid, counter: Option<&'a Counter>) -> Result<Self> {
+        if let Some(counter) = counter {
+            counter.start()?;
+        }
+        Ok(Self { id, counter, cpu: cpu_outside_guest(id)? })
+    }
+
+    /// What was done since.
+    pub(crate) fn stop(self) -> Result<Work> {
+        let read = |counter: &Counter| counter.read(&process::threads(self.id)?);
+        let counts = self.counter.map(read).transpose()?;
+        Ok(Work {
+            counted: counts.as_ref().map(Counted::of),
+            cpu: cpu_outside_guest(self.id)? - self.cpu,
+        })
+    }
+}
+
+fn cpu_outside_guest(id: Pid) -> Result<f64> {
+    let time = process::cpu_time(id)?;
+    Ok(time.total - time.guest)
+}
+
+impl Counted {
+    fn of(counts: &Counts) -> Self {
+        let sum =
+            |counts: &std::collections::BTreeMap<String, u64>| counts.values().sum::<u64>() as f64;
+        Self {
+            userspace_exits: sum(&counts.userspace_exits),
+            hardware_exits: sum(&counts.hardware_exits),
+            interrupts: counts.interrupts as f64,
+            system_calls: sum(&counts.system_calls),
+        }
+    }
+}
+
+impl Work {
+    /// Figures for each of `operations`, without what was done in `start`, which is to start a program that does next to
+    /// nothing.
+    pub(crate) fn figures(
+        &self,
+        job: &str,
+        (each, operations): (&str, f64),
+        start: &Self,
+    ) -> Vec<Figure> {
+        let share = |own: f64, start: f64| (own - start).max(0.0) / operations;
+        let figure =
+            |name: &str, value: f64| Figure::new(format!("{job}: {name} per {each}"), value);
+        let mut figures = Vec::new();
+        if let (Some(own), Some(start)) = (self.counted, start.counted) {
+            figures.extend([
+                figure("exits to the VMM", share(own.userspace_exits, start.userspace_exits)),
+                figure("exits of the processor", share(own.hardware_exits, start.hardware_exits)),
+                figure("interrupts to the guest", share(own.interrupts, start.interrupts)),
+                figure("system calls", share(own.system_calls, start.system_calls)),
+            ]);
+        }
+        let microseconds = share(self.cpu, start.cpu) * 1e6;
+        figures.push(figure("CPU time outside the guest, µs,", microseconds));
+        figures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(exits: f64, cpu: f64) -> Work {
+        Work { counted: Some(Counted { userspace_exits: exits, ..Counted::default() }), cpu }
+    }
+
+    #[test]
+    fn what_starting_a_program_takes_is_left_out() {
+        let figures = work(250.0, 0.003).figures("read", ("4 KiB", 100.0), &work(50.0, 0.001));
+        assert_eq!(figures[0], Figure::new("read: exits to the VMM per 4 KiB", 2.0));
+        assert_eq!(figures[1].value, 0.0);
+        assert!((figures[4].value - 20.0).abs() < 1e-6, "{figures:?}");
+    }
+
+    #[test]
+    fn where_the_kernel_does_not_count_there_is_cpu_time_alone() {
+        let start = Work::default();
+        assert_eq!(
+            Work { counted: None, cpu: 1.0 }.figures("read", ("read", 1.0), &start).len(),
+            1
+        );
+    }
+}
