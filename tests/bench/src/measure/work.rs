@@ -1,11 +1,16 @@
 //! What a VMM does while its guest works: counted by the kernel, from one moment to another.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use nix::unistd::Pid;
 
 use super::counts::Counter;
 use super::process;
 use crate::report::{Counts, Figure};
+
+/// A system call that is made less often for each operation is not told by name.
+const TOLD: f64 = 0.1;
 
 /// A VMM that is watched.
 #[derive(Debug)]
@@ -16,7 +21,7 @@ pub(crate) struct Watch<'a> {
 }
 
 /// What it did.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Work {
     /// None where the kernel does not count.
     counted: Option<Counted>,
@@ -24,12 +29,12 @@ pub(crate) struct Work {
     cpu: f64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Counted {
     userspace_exits: f64,
     hardware_exits: f64,
     interrupts: f64,
-    system_calls: f64,
+    system_calls: BTreeMap<String, u64>,
 }
 
 impl<'a> Watch<'a> {
@@ -59,13 +64,12 @@ fn cpu_outside_guest(id: Pid) -> Result<f64> {
 
 impl Counted {
     fn of(counts: &Counts) -> Self {
-        let sum =
-            |counts: &std::collections::BTreeMap<String, u64>| counts.values().sum::<u64>() as f64;
+        let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>() as f64;
         Self {
             userspace_exits: sum(&counts.userspace_exits),
             hardware_exits: sum(&counts.hardware_exits),
             interrupts: counts.interrupts as f64,
-            system_calls: sum(&counts.system_calls),
+            system_calls: counts.system_calls.clone(),
         }
     }
 }
@@ -83,13 +87,21 @@ impl Work {
         let figure =
             |name: &str, value: f64| Figure::new(format!("{job}: {name} per {each}"), value);
         let mut figures = Vec::new();
-        if let (Some(own), Some(start)) = (self.counted, start.counted) {
+        if let (Some(own), Some(start)) = (&self.counted, &start.counted) {
+            let calls = |counted: &Counted| counted.system_calls.values().sum::<u64>() as f64;
             figures.extend([
                 figure("exits to the VMM", share(own.userspace_exits, start.userspace_exits)),
                 figure("exits of the processor", share(own.hardware_exits, start.hardware_exits)),
                 figure("interrupts to the guest", share(own.interrupts, start.interrupts)),
-                figure("system calls", share(own.system_calls, start.system_calls)),
+                figure("system calls", share(calls(own), calls(start))),
             ]);
+            for (name, count) in &own.system_calls {
+                let before = start.system_calls.get(name).copied().unwrap_or(0);
+                let each = share(*count as f64, before as f64);
+                if each >= TOLD {
+                    figures.push(figure(&format!("  {name}"), each));
+                }
+            }
         }
         let microseconds = share(self.cpu, start.cpu) * 1e6;
         figures.push(figure("CPU time outside the guest, µs,", microseconds));
@@ -111,6 +123,17 @@ mod tests {
         assert_eq!(figures[0], Figure::new("read: exits to the VMM per 4 KiB", 2.0));
         assert_eq!(figures[1].value, 0.0);
         assert!((figures[4].value - 20.0).abs() < 1e-6, "{figures:?}");
+    }
+
+    #[test]
+    fn system_calls_are_told_by_name_where_they_are_frequent() {
+        let calls = [("read".into(), 200), ("madvise".into(), 3)];
+        let counted = Counted { system_calls: BTreeMap::from(calls), ..Counted::default() };
+        let work = Work { counted: Some(counted), cpu: 0.0 };
+        let figures = work.figures("job", ("4 KiB", 100.0), &self::work(0.0, 0.0));
+        assert_eq!(figures[3], Figure::new("job: system calls per 4 KiB", 2.03));
+        assert_eq!(figures[4], Figure::new("job:   read per 4 KiB", 2.0));
+        assert_eq!(figures.len(), 6);
     }
 
     #[test]
