@@ -24,6 +24,8 @@ pub const ASSETS: [&str; 2] = ["kernel-6.12", "guest-initrd-6.12"];
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
+/// KiB: mappings of less are not told by name.
+const LARGE_PART: u64 = 200;
 /// What the guest keeps when the balloon is full.
 const LEFT: u64 = 256;
 /// An idle guest is idle at once, unless the host is overloaded.
@@ -171,6 +173,9 @@ fn look(session: &mut Session<'_>, cgroup: &Cgroup, state: &str, size: u64) -> R
         figures.push(Figure::new(format!("{state}: {name}"), value));
     };
     figure("PSS outside guest memory, KiB", own.outside as f64);
+    for (name, kibibytes) in own.parts.iter().filter(|(_, kibibytes)| **kibibytes >= LARGE_PART) {
+        figure(&format!("  {name}, KiB"), *kibibytes as f64);
+    }
     figure("charged beside guest pages, KiB", beside as f64 / KIB);
     figure("  page tables of processes, KiB", charged.of("pagetables") as f64 / KIB);
     figure("  page tables of KVM, KiB", charged.of("sec_pagetables") as f64 / KIB);
