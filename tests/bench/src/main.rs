@@ -117,6 +117,12 @@ fn main() -> ExitCode {
         }),
         Benchmark::Restore(common) => measure(&common, "restore", |found| {
             let what = &common.what;
+            for device in ["/dev/kvm", "/dev/userfaultfd"] {
+                if !Path::new(device).exists() {
+                    found.left_out.push(format!("a restore: this machine has no {device}"));
+                    return Ok(());
+                }
+            }
             let against = what.against(restore::AGAINST)?;
             found.figures.push(restore::restore(&against, &what.programs(), what.quick)?);
             Ok(())
