@@ -46,7 +46,7 @@ struct What {
     /// Only machines with this in the name of their variant, such as "512 MiB"
     #[arg(long, value_name = "TEXT")]
     variant: Option<String>,
-    /// Fewer runs: at most five minutes, once all is built
+    /// Fewer runs; for `boot` at most five minutes, once all is built
     #[arg(long)]
     quick: bool,
     /// Corten's VM process
