@@ -10,6 +10,7 @@ mod devices;
 mod functions;
 pub mod order;
 mod owner;
+mod peer;
 mod platform;
 mod routes;
 mod snapshots;

@@ -22,11 +22,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::devices::Parts;
+use super::peer;
 use super::snapshots::{DiskFiles, SnapshotError};
 use super::{
-    Blueprint, DeviceBlueprint, DeviceSetupError, Devices, EndCause, FunctionError, Hosts,
-    Identification, Input, Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket,
-    VcpuError, host_processor, plan,
+    Blueprint, DeviceSetupError, Devices, EndCause, FunctionError, Hosts, Identification, Input,
+    Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket, VcpuError, host_processor,
+    plan,
 };
 use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
@@ -458,10 +459,7 @@ impl Owner {
                 Reply::Done
             }
             Request::Save | Request::Snapshot if machine.is_running() => refused("pause it first"),
-            Request::Snapshot => match self.snapshot(machine, &granted) {
-                Ok(()) => Reply::Done,
-                Err(error) => refused(&chain(&error)),
-            },
+            Request::Snapshot => done(self.snapshot(machine, &granted)),
             Request::Save => match self.save(machine) {
                 Ok(descriptors) => {
                     given = descriptors;
@@ -469,23 +467,16 @@ impl Owner {
                 }
                 Err(error) => refused(&chain(&error)),
             },
-            Request::SetBalloon { bytes } => balloon(machine.set_balloon(bytes)),
-            Request::PollMemory { seconds } => {
-                let interval = Some(Duration::from_secs(seconds.into()));
-                balloon(machine.poll_memory(interval.filter(|interval| !interval.is_zero())))
-            }
+            Request::SetBalloon { bytes } => done(peer::set_balloon(machine, bytes)),
+            Request::PollMemory { seconds } => done(peer::poll_memory(machine, seconds)),
             Request::Memory => match machine.memory() {
                 Ok(memory) => Reply::Memory { memory },
                 Err(error) => refused(&chain(&error)),
             },
-            Request::Attach { port } => {
-                attach(machine, port, granted).unwrap_or_else(|reason| refused(&reason))
-            }
-            request @ (Request::Connect { .. }
-            | Request::GrantConnection { .. }
-            | Request::RefuseConnection { .. }) => {
-                connection(machine, &request, granted).unwrap_or_else(|reason| refused(&reason))
-            }
+            Request::Attach { port } => done(peer::attach(machine, port, granted)),
+            Request::Connect { port } => done(peer::connect(machine, port, granted)),
+            Request::GrantConnection { ticket } => done(peer::grant(machine, ticket, granted)),
+            Request::RefuseConnection { ticket } => done(peer::refuse(machine, ticket)),
             Request::Kill => {
                 let _ = answer.send((Reply::Done, given));
                 return Verdict::End(End { reason: EndReason::Killed, detail: String::new() });
@@ -524,7 +515,7 @@ impl Owner {
             vcpus: u32::try_from(blueprint.vcpus.len()).unwrap_or(u32::MAX),
             memory: blueprint.slots.iter().map(|slot| slot.size).sum(),
             resets: self.resets,
-            open_ports: open_ports(machine),
+            open_ports: peer::open_ports(machine),
         }
     }
 }
@@ -552,46 +543,6 @@ fn spec_of(description: &MachineDescription, parts: &Parts) -> MachineSpec {
     }
 }
 
-/// Attaches a socket to a port of the console device.
-fn attach(machine: &Machine, port: u32, mut granted: Grant) -> Result<Reply, String> {
-    let ports = machine.ports().ok_or("the machine has no console device")?;
-    let socket = socket(&mut granted)?;
-    let port = usize::try_from(port).unwrap_or(usize::MAX);
-    ports.attach(port, socket).map(|()| Reply::Done).map_err(|error| chain(&error))
-}
-
-fn socket(granted: &mut Grant) -> Result<OwnedFd, String> {
-    let missing = || OwnerError::NotGranted(Role::connection()).to_string();
-    granted.remove(&Role::connection()).ok_or_else(missing)
-}
-
-/// Hands a socket to the guest, or tells it that it gets none.
-fn connection(machine: &Machine, request: &Request, mut granted: Grant) -> Result<Reply, String> {
-    let sockets = machine.sockets().ok_or("the machine has no socket device")?;
-    let mut socket = || socket(&mut granted);
-    let ordered = match request {
-        Request::Connect { port } => sockets.connect(socket()?, *port),
-        Request::GrantConnection { ticket } => sockets.grant(*ticket, socket()?),
-        Request::RefuseConnection { ticket } => sockets.refuse(*ticket),
-        _ => Ok(()),
-    };
-    ordered.map(|()| Reply::Done).map_err(|error| chain(&error))
-}
-
-/// Streams of the console device that a program of the guest has open.
-fn open_ports(machine: &Machine) -> Vec<u32> {
-    let streams = machine.blueprint().pci.functions.iter().find_map(|function| {
-        let DeviceBlueprint::Console(console) = &function.device else { return None };
-        u32::try_from(console.streams.len()).ok()
-    });
-    let (Some(streams), Some(ports)) = (streams, machine.ports()) else { return Vec::new() };
-    (1..=streams).filter(|port| ports.is_open(*port as usize)).collect()
-}
-
-fn balloon(is_there: bool) -> Reply {
-    if is_there { Reply::Done } else { refused("the machine has no balloon") }
-}
-
 fn counters(machine: &Machine, events_dropped: u64) -> Counters {
     let counted = machine.counters();
     let mut counters = Counters {
@@ -608,7 +559,7 @@ fn counters(machine: &Machine, events_dropped: u64) -> Counters {
     counters
 }
 
-fn done(outcome: Result<(), MachineError>) -> Reply {
+fn done<E: std::error::Error>(outcome: Result<(), E>) -> Reply {
     match outcome {
         Ok(()) => Reply::Done,
         Err(error) => refused(&chain(&error)),
