@@ -159,14 +159,32 @@ impl BlockTask {
         (self.queue, self.lane)
     }
 
-    /// Gives back what is done.
+    /// Gives back what is done. Asks memory first: a system call for each look would cost more than most requests.
     fn finish(&mut self) -> io::Result<()> {
+        let found = self.look()?;
+        if found {
+            // What is told of has been found already, and need not wake us.
+            self.hear();
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the backend's descriptor unreadable. What was done before is looked for afterwards.
+    fn hear(&self) {
+        // It fails if nothing is done.
+        let _ = self.lane.backend.completed().read();
+    }
+
+    /// Gives back what is done; whether anything was.
+    fn look(&mut self) -> io::Result<bool> {
         let mut done = Vec::new();
         let result = self.lane.backend.completions(&mut done);
+        let found = !done.is_empty();
         for completion in done {
             self.complete(completion);
         }
-        result
+        result.map(|()| found)
     }
 
     fn complete(&mut self, completion: Completion) {
@@ -344,10 +362,11 @@ impl QueueTask for BlockTask {
             DOORBELL => self.queue.answer_doorbell(),
             // It is not readable if the time has not come.
             TIMER if self.lane.timer.wait().is_ok() => self.is_throttled = false,
+            COMPLETED => self.hear(),
             _ => {}
         }
         // Room first: what is done may let more be taken.
-        let finished = self.finish();
+        let finished = if token == COMPLETED { self.look().map(drop) } else { self.finish() };
         if finished.is_err() {
             self.wake_in(RETRY);
         }
@@ -358,13 +377,14 @@ impl QueueTask for BlockTask {
     fn drain(&mut self, deadline: Instant) -> Result<(), DrainError> {
         loop {
             let kicked = self.lane.backend.kick();
-            let finished = self.finish();
+            self.hear();
+            let finished = self.look();
             let in_flight = self.lane.backend.in_flight();
             if in_flight == 0 {
                 break;
             }
             // A backend that cannot take more now may be able to later.
-            let error = kicked.and(finished).err();
+            let error = kicked.and(finished.map(drop)).err();
             let until =
                 if error.is_some() { deadline.min(Instant::now() + RETRY) } else { deadline };
             let waited = self.wait(until).map_err(DrainError::Backend)?;

@@ -32,7 +32,8 @@ pub(super) trait Backend: Send + 'static {
     /// Starts what was submitted. After an error it has not all been started, and this is to be called again.
     fn kick(&mut self) -> io::Result<()>;
 
-    /// Adds what has been done since the last call. Makes the descriptor unreadable first.
+    /// Adds what has been done since the last call. The descriptor stays as it is: whoever makes it unreadable looks here
+    /// once more afterwards.
     fn completions(&mut self, done: &mut Vec<Completion>) -> io::Result<()>;
 
     /// Transfers that were submitted and not among the completions yet.

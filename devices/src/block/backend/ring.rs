@@ -132,8 +132,6 @@ impl Backend for RingBackend {
     }
 
     fn completions(&mut self, done: &mut Vec<Completion>) -> io::Result<()> {
-        // It fails if nothing is done.
-        let _ = self.eventfd.read();
         done.append(&mut self.done);
         let answers: Vec<(u64, i32)> =
             self.ring.completion().map(|answer| (answer.user_data(), answer.result())).collect();
