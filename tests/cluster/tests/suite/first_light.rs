@@ -107,6 +107,23 @@ fn pod_that_looks_like_a_launcher_gets_nothing() -> Result<()> {
         let victim = Guest::new(bench, "victim");
         let launcher = eventually("there is no launcher Pod", || victim.pod())?;
 
+        // The Pod itself stays as it is: kubelet would start a changed image whatever its restart policy says, and the
+        // operator would not find it without its label.
+        let name = text(&launcher["metadata"]["name"]);
+        let other = ["set", "image", &format!("pod/{name}"), "compute=corten.test/tools:1"];
+        refused(bench.run(&other), "stays as Corten's operator made it")?;
+        refused(bench.run(&["label", "pod", name, "kubevirt.io-"]), "stays as Corten's operator")?;
+        let orphan = [
+            "patch",
+            "pod",
+            name,
+            "--type=merge",
+            "-p",
+            r#"{"metadata":{"ownerReferences":null}}"#,
+        ];
+        refused(bench.run(&orphan), "stays its own")?;
+        bench.run(&["annotate", "pod", name, "anybody=may"])?;
+
         let mut copy = pod("impostor", text(&launcher["spec"]["containers"][0]["image"]), &[]);
         copy["metadata"]["labels"] = launcher["metadata"]["labels"].clone();
         copy["metadata"]["annotations"] = launcher["metadata"]["annotations"].clone();
