@@ -1,6 +1,9 @@
 //! The launcher's side of the device directory.
+//!
+//! The directory is locked as long as a launcher lives. A second one, which somebody runs in the same container, would
+//! otherwise replace the socket, and the agent would no longer find the first.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -17,6 +20,20 @@ use thiserror::Error;
 /// Why nobody can connect.
 #[derive(Debug, Error)]
 pub enum DoorError {
+    /// Another launcher listens there.
+    #[error("a launcher runs already behind {0}, and a VM is never run twice")]
+    Taken(PathBuf),
+    /// The directory cannot be locked.
+    #[error(
+        "cannot lock {path}; is the device directory mounted (resource devices.kubevirt.io/kvm)?"
+    )]
+    Lock {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// A socket of an earlier launcher cannot be removed.
     #[error("cannot remove the old socket {path}")]
     Remove {
@@ -27,9 +44,7 @@ pub enum DoorError {
         source: io::Error,
     },
     /// The socket cannot be made.
-    #[error(
-        "cannot listen on {path}; is the device directory mounted (resource devices.kubevirt.io/kvm)?"
-    )]
+    #[error("cannot listen on {path}")]
     Listen {
         /// Where it should be.
         path: PathBuf,
@@ -41,11 +56,15 @@ pub enum DoorError {
 
 /// A socket that agents connect to, one after the other.
 #[derive(Debug)]
-pub struct Door(UnixListener);
+pub struct Door {
+    listener: UnixListener,
+    /// Never read or written: its lock ends with it.
+    _directory: File,
+}
 
 impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.listener.as_fd()
     }
 }
 
@@ -53,6 +72,7 @@ impl Door {
     /// Listens in `directory`.
     pub fn open(directory: &Path) -> Result<Self, DoorError> {
         let path = directory.join(SOCKET);
+        let locked = lock(directory)?;
         match fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(DoorError::Remove { path, source });
@@ -61,13 +81,24 @@ impl Door {
         }
         let listener = listening(&path).map_err(|source| DoorError::Listen { path, source })?;
         // Only for its `accept`, which takes any Unix socket.
-        Ok(Self(listener.into()))
+        Ok(Self { listener: listener.into(), _directory: locked })
     }
 
     /// The agent that has connected.
     pub fn accept(&self) -> io::Result<Result<LauncherEnd, LinkError>> {
-        let (socket, _) = self.0.accept()?;
+        let (socket, _) = self.listener.accept()?;
         Ok(LauncherEnd::from_fd(OwnedFd::from(socket)))
+    }
+}
+
+/// The directory, locked. The system unlocks it when the launcher ends, however it ends.
+fn lock(directory: &Path) -> Result<File, DoorError> {
+    let failed = |source| DoorError::Lock { path: directory.into(), source };
+    let file = File::open(directory).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DoorError::Taken(directory.into())),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
     }
 }
 
@@ -81,6 +112,8 @@ fn listening(path: &Path) -> Result<OwnedFd, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -91,8 +124,20 @@ mod tests {
     }
 
     #[test]
+    fn second_launcher_is_refused_and_the_first_is_still_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = Door::open(directory.path()).unwrap();
+        let inode = || fs::metadata(directory.path().join(SOCKET)).unwrap().ino();
+        let before = inode();
+        let second = Door::open(directory.path()).unwrap_err();
+        assert!(matches!(second, DoorError::Taken(_)), "{second}");
+        assert_eq!(inode(), before);
+        drop(first);
+    }
+
+    #[test]
     fn missing_directory_is_named() {
         let error = Door::open(Path::new("/nonexistent/door")).unwrap_err().to_string();
-        assert!(error.starts_with("cannot listen on /nonexistent/door/launcher.sock"), "{error}");
+        assert!(error.starts_with("cannot lock /nonexistent/door; is"), "{error}");
     }
 }

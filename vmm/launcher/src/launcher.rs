@@ -41,6 +41,13 @@ pub enum LauncherError {
     Signals(#[source] Errno),
 }
 
+impl LauncherError {
+    /// Whether another launcher is there, whose VM goes on.
+    pub fn is_second(&self) -> bool {
+        matches!(self, Self::Door(DoorError::Taken(_)))
+    }
+}
+
 /// Why a VMI that was handed over does not run.
 #[derive(Debug, Error)]
 enum StartError {
@@ -253,6 +260,7 @@ impl Launcher {
             (ToLauncher::Start { id, vmi, grace_seconds, .. }, true) => {
                 return self.on_start(id, vmi, grace_seconds, &grant);
             }
+            (ToLauncher::Dismiss { reason }, true) => return self.on_dismiss(reason),
             (ToLauncher::PowerButton { id }, true) => self.pass(id, Request::PowerButton),
             (ToLauncher::Info { id }, true) => self.pass(id, Request::Info),
             (ToLauncher::Kill { id }, true) => {
@@ -317,6 +325,16 @@ impl Launcher {
                 Some(End { reason: EndReason::NotStarted, detail })
             }
         }
+    }
+
+    fn on_dismiss(&self, reason: String) -> Option<End> {
+        if self.uid.is_some() {
+            say(&format!(
+                "the agent wants to give this launcher nothing, but it was started: {reason}"
+            ));
+            return None;
+        }
+        Some(End { reason: EndReason::NotStarted, detail: reason })
     }
 
     /// Makes the machine of `vmi`: from here on everything is a descriptor.

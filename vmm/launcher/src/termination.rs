@@ -34,11 +34,13 @@ pub struct TerminationLog(File);
 impl TerminationLog {
     /// kubelet has made the file, so it is not made here: in its place there would be nobody to read it.
     pub fn open(path: &Path) -> io::Result<Self> {
-        OpenOptions::new().write(true).truncate(true).open(path).map(Self)
+        OpenOptions::new().write(true).open(path).map(Self)
     }
 
-    /// Writes the message. Once: there is one end.
+    /// Writes the message, in the place of any other. Once: there is one end.
     pub fn write(mut self, end: &End) -> io::Result<()> {
+        // Not when it is opened: a second launcher, which ends at once, must not leave the rest of a longer message.
+        self.0.set_len(0)?;
         self.0.write_all(&message(end))
     }
 }
@@ -84,10 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_container_left_is_replaced() {
+    fn what_others_wrote_before_or_meanwhile_is_replaced() {
         let file = tempfile::NamedTempFile::new().unwrap();
+        let log = TerminationLog::open(file.path()).unwrap();
         std::fs::write(file.path(), "x".repeat(500)).unwrap();
-        TerminationLog::open(file.path()).unwrap().write(&end("")).unwrap();
+        log.write(&end("")).unwrap();
         let text = std::fs::read_to_string(file.path()).unwrap();
         assert!(text.ends_with(r#""detail":""}"#), "{text}");
         assert!(TerminationLog::open(Path::new("/nonexistent/log")).is_err());

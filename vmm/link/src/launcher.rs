@@ -14,6 +14,8 @@
 //!                                      <-     ended {reason, detail}, and the link closes
 //! ```
 //!
+//! A launcher that must not be started is told `dismiss {reason}` in the place of `start`, and ends.
+//!
 //! A launcher outlives many agents, so the two are often of different releases. Each says the newest version it speaks
 //! and both keep to the older one ([`agreed`]); a field that a peer does not know is passed over, not refused.
 
@@ -62,6 +64,11 @@ pub enum ToLauncher {
         grace_seconds: u32,
         /// One role for each descriptor that comes with the message.
         roles: Vec<Role>,
+    },
+    /// This launcher will be given nothing: it ends as one that could not be started. Nothing to one that was started.
+    Dismiss {
+        /// Why.
+        reason: String,
     },
     /// Press the guest's power button.
     PowerButton {
@@ -191,6 +198,7 @@ mod tests {
         same::<ToLauncher>(r#"{"kind":"hello","version":1,"agent":"corten-node-agent 0.1.0"}"#, 0);
         let start = r#"{"kind":"start","id":1,"vmi":{"metadata":{"uid":"u"}},"grace":180,"roles":["kvm","uffd"]}"#;
         same::<ToLauncher>(start, 2);
+        same::<ToLauncher>(r#"{"kind":"dismiss","reason":"it was started before"}"#, 0);
         for kind in ["power-button", "info", "kill"] {
             same::<ToLauncher>(&format!(r#"{{"kind":"{kind}","id":7}}"#), 0);
         }

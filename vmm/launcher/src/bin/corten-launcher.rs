@@ -18,10 +18,15 @@ fn main() -> ExitCode {
     };
     // Before anything else: whatever goes wrong from here on is told there too.
     let log = TerminationLog::open(&options.termination_log);
-    let end = Launcher::new(options.clone()).map_or_else(
-        |error| End { reason: EndReason::NotStarted, detail: chain(&error) },
-        Launcher::run,
-    );
+    let end = match Launcher::new(options.clone()) {
+        Ok(launcher) => launcher.run(),
+        // The termination message is the other's, whose VM goes on.
+        Err(error) if error.is_second() => {
+            say(&chain(&error));
+            return ExitCode::from(EndReason::NotStarted.exit_status());
+        }
+        Err(error) => End { reason: EndReason::NotStarted, detail: chain(&error) },
+    };
     let detail = if end.detail.is_empty() { String::new() } else { format!(": {}", end.detail) };
     say(&format!("{}{detail}", end.reason.text()));
     if let Err(error) = log.and_then(|log| log.write(&end)) {

@@ -107,6 +107,44 @@ fn launcher_that_waits_ends_when_terminated() -> Result<()> {
 }
 
 #[test]
+fn dismissed_launcher_ends_as_not_started_with_the_reason() -> Result<()> {
+    let launcher = Launcher::start()?;
+    let (agent, _) = launcher.agent()?;
+    agent.send(&ToLauncher::Dismiss { reason: "it was started before".into() })?;
+    let last = agent.next()?;
+    ensure!(matches!(last, ToAgent::Ended { reason: EndReason::NotStarted, .. }), "{last:?}");
+    let detail = ended_with(&launcher.end()?, EndReason::NotStarted)?;
+    ensure!(detail == "it was started before", "{detail}");
+    Ok(())
+}
+
+#[test]
+fn launcher_that_was_started_is_not_dismissed() -> Result<()> {
+    let mut launcher = Launcher::start()?;
+    let mut agent = launcher.running(FOR_EVER, LONG_GRACE)?;
+    agent.send(&ToLauncher::Dismiss { reason: "it was started before".into() })?;
+    ensure!(matches!(agent.ask(|id| ToLauncher::Info { id })?, Answer::Info { .. }));
+    ensure!(launcher.is_alive()?);
+    Ok(())
+}
+
+#[test]
+fn second_launcher_of_a_container_ends_and_the_first_one_goes_on() -> Result<()> {
+    let launcher = Launcher::start()?;
+    let mut agent = launcher.running(FOR_EVER, LONG_GRACE)?;
+    let second = launcher.second()?;
+    let log = String::from_utf8(second.stderr)?;
+    let status = i32::from(EndReason::NotStarted.exit_status());
+    ensure!(second.status.code() == Some(status), "{:?}: {log}", second.status);
+    ensure!(log.contains("a launcher runs already"), "{log}");
+    // The first one has not even noticed.
+    ensure!(matches!(agent.ask(|id| ToLauncher::Info { id })?, Answer::Info { .. }));
+    ensure!(agent.ask(|id| ToLauncher::Kill { id })? == Answer::Done);
+    ended_with(&launcher.end()?, EndReason::Killed)?;
+    Ok(())
+}
+
+#[test]
 fn new_agent_finds_the_vm_as_the_old_one_left_it() -> Result<()> {
     let mut launcher = Launcher::start()?;
     drop(launcher.running(FOR_EVER, LONG_GRACE)?);

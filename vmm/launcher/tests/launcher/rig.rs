@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -71,25 +71,18 @@ impl Launcher {
         fs::create_dir_all(path("image/boot"))?;
         fs::write(path("image/boot/kernel"), corten_microguest::ELF)?;
         File::create(path("termination-log"))?;
-        let mut child = Command::new(env!("CARGO_BIN_EXE_corten-launcher"))
-            .arg("--door")
-            .arg(path("door"))
-            .arg("--kernel-boot")
-            .arg(path("image"))
-            .arg("--termination-log")
-            .arg(path("termination-log"))
-            .arg("--vmm")
-            .arg(vmm)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+        let mut child = command(directory.path(), vmm).spawn()?;
         let (console, log) = (Text::default(), Text::default());
         let readers = vec![
             collect(child.stdout.take().context("no standard output")?, &console),
             collect(child.stderr.take().context("no standard error")?, &log),
         ];
         Ok(Self { directory, child, console, log, readers })
+    }
+
+    /// Runs another launcher in the same container, to its end.
+    pub(crate) fn second(&self) -> Result<Output> {
+        Ok(command(self.directory.path(), Path::new("/nonexistent/corten-vmm")).output()?)
     }
 
     /// A file of the image volume.
@@ -189,6 +182,24 @@ impl Drop for Launcher {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A launcher in the container of this directory.
+fn command(directory: &Path, vmm: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corten-launcher"));
+    command
+        .arg("--door")
+        .arg(directory.join("door"))
+        .arg("--kernel-boot")
+        .arg(directory.join("image"))
+        .arg("--termination-log")
+        .arg(directory.join("termination-log"))
+        .arg("--vmm")
+        .arg(vmm)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
 }
 
 /// What is read from pipes comes a little later than what is said over the link.
