@@ -26,7 +26,10 @@ pub fn running(vmi: &VirtualMachineInstance, pod_uid: &str, times: Times) -> Opt
     let mut transitions = status.phase_transition_timestamps.clone();
     for (phase, time) in [(Phase::Scheduled, times.scheduled), (Phase::Running, times.running)] {
         if transitions.iter().all(|transition| transition.phase != phase) {
-            let phase_transition_timestamp = seconds(time);
+            // Others write by their own clock, and when they see a thing: no phase comes before the one before it.
+            let latest = transitions.iter().filter_map(moment).max();
+            let phase_transition_timestamp =
+                seconds(latest.map_or(time, |latest| time.max(latest)));
             transitions.push(PhaseTransition { phase, phase_transition_timestamp });
         }
     }
@@ -34,6 +37,10 @@ pub fn running(vmi: &VirtualMachineInstance, pod_uid: &str, times: Times) -> Opt
         "metadata": {"resourceVersion": vmi.metadata.other.get("resourceVersion")?},
         "status": {"phase": Phase::Running, "phaseTransitionTimestamps": transitions},
     }))
+}
+
+fn moment(transition: &PhaseTransition) -> Option<Timestamp> {
+    transition.phase_transition_timestamp.parse().ok()
 }
 
 /// As Kubernetes writes times.
@@ -85,6 +92,19 @@ mod tests {
         let transitions = &patch["status"]["phaseTransitionTimestamps"];
         assert_eq!(transitions[1], transition("Scheduled", 0));
         assert_eq!(transitions.as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn phases_are_in_order_also_where_the_operators_clock_is_ahead() {
+        let ahead = json!([transition("Scheduling", 0), transition("Scheduled", 7)]);
+        let patch = running(&vmi("Scheduled", &ahead), "pod-1", times()).unwrap();
+        let transitions = &patch["status"]["phaseTransitionTimestamps"];
+        assert_eq!(transitions[2], transition("Running", 7));
+        let patch =
+            running(&vmi("Scheduling", &json!([transition("Scheduling", 9)])), "pod-1", times());
+        let transitions = &patch.unwrap()["status"]["phaseTransitionTimestamps"];
+        assert_eq!(transitions[1], transition("Scheduled", 9));
+        assert_eq!(transitions[2], transition("Running", 9));
     }
 
     #[test]
