@@ -1,5 +1,6 @@
 //! The parts put together.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
         parts.spawn(Keeper::new(device.clone(), around.clone()).run());
     }
     parts.spawn(watch_kvm(devices, usable));
-    parts.spawn(follow_kubelet(doors, ledger, pod_resources));
+    parts.spawn(follow_kubelet(doors, ledger, pod_resources, cluster.clone()));
     let (pods, vmis) = (cluster.clone(), cluster);
     parts.spawn(async move { pods.watch_pods().await });
     parts.spawn(async move { vmis.watch_vmis().await });
@@ -97,7 +98,12 @@ async fn watch_kvm(devices: Devices, usable: watch::Sender<bool>) {
 }
 
 /// Lets go of devices that no Pod has any more, and finds those that the agent missed.
-async fn follow_kubelet(doors: Arc<Doors>, ledger: Ledger, pod_resources: Arc<PodResources>) {
+async fn follow_kubelet(
+    doors: Arc<Doors>,
+    ledger: Ledger,
+    pod_resources: Arc<PodResources>,
+    cluster: Cluster,
+) {
     let mut ticks = interval(ASK_KUBELET_EACH);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -113,6 +119,14 @@ async fn follow_kubelet(doors: Arc<Doors>, ledger: Ledger, pod_resources: Arc<Po
         for device in doors.reconcile(|device| allocations.contains_key(device), now) {
             info!(%device, "no Pod has the device any more");
             if let Err(error) = ledger.forget(&device) {
+                warn!("{:#}", anyhow::Error::from(error));
+            }
+        }
+        let pods = cluster.known().borrow().pods.clone();
+        // Without any, they are not listed yet.
+        if !pods.is_empty() {
+            let there: BTreeSet<&str> = pods.values().map(String::as_str).collect();
+            if let Err(error) = ledger.forget_starts(|uid| there.contains(uid), doors.ids()) {
                 warn!("{:#}", anyhow::Error::from(error));
             }
         }

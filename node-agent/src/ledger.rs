@@ -2,16 +2,25 @@
 //!
 //! kubelet says which Pod has which device; but it may be restarting when the agent asks. The ledger answers then:
 //! `Allocate` forgets the device's entry before anybody else can have it, so an entry is never another Pod's.
+//!
+//! A start is noted by itself, by the Pod's uid, and before it is sent: a Pod is handed its VMI once. Entries come and
+//! go with devices, which kubelet may for a moment not list; the note of a start stays as long as there is the Pod.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::doors::DeviceId;
+
+/// Below the ledger's directory: one file for each Pod that was handed its VMI.
+const STARTS: &str = "started";
+/// A note is kept at least this long. Whoever says that there is no such Pod may not have heard of it yet.
+const START_KEPT: Duration = Duration::from_secs(60 * 60);
 
 /// Who has a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +56,8 @@ impl Ledger {
     /// Opens the ledger in `directory`, which is made if need be.
     pub fn open(directory: &Path) -> Result<Self, LedgerError> {
         let failed = |source| LedgerError { what: "make", path: directory.into(), source };
-        fs::create_dir_all(directory).map_err(failed)?;
+        fs::create_dir_all(directory.join(STARTS)).map_err(failed)?;
+        sync(directory).map_err(failed)?;
         Ok(Self { directory: directory.into() })
     }
 
@@ -58,12 +68,48 @@ impl Ledger {
         let new = path.with_extension("new");
         let bytes = serde_json::to_vec(entry).map_err(io::Error::from).map_err(failed)?;
         // Renamed when it is on the disk: an entry is there whole or not at all.
-        let written = fs::File::create(&new).and_then(|mut file| {
-            io::Write::write_all(&mut file, &bytes)?;
-            file.sync_all()
-        });
+        let written = File::create(&new).and_then(|file| write(file, &bytes));
         written.map_err(failed)?;
         fs::rename(&new, &path).map_err(failed)
+    }
+
+    /// Notes for good that the Pod of `entry` is handed its VMI. Whether it is the first time: then it is on the disk.
+    pub fn start_once(&self, device: &DeviceId, entry: &Entry) -> Result<bool, LedgerError> {
+        // Releases before this note made an entry, and then handed over.
+        let recorded = self.entry(device).is_some_and(|known| known.pod_uid == entry.pod_uid);
+        let path = self.start_path(&entry.pod_uid)?;
+        let failed = |source| LedgerError { what: "write", path: path.clone(), source };
+        let bytes = serde_json::to_vec(entry).map_err(io::Error::from).map_err(failed)?;
+        let file = match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            Err(error) => return Err(failed(error)),
+        };
+        write(file, &bytes).and_then(|()| sync(&self.directory.join(STARTS))).map_err(failed)?;
+        Ok(!recorded)
+    }
+
+    /// Forgets starts of Pods that there are no longer: neither on the node, nor at any of `devices`.
+    pub fn forget_starts<'a>(
+        &self,
+        is_there: impl Fn(&str) -> bool,
+        devices: impl Iterator<Item = &'a DeviceId>,
+    ) -> Result<(), LedgerError> {
+        let directory = self.directory.join(STARTS);
+        let failed = |source| LedgerError { what: "clear", path: directory.clone(), source };
+        let recorded = self.entries(devices);
+        let holds = |uid: &str| recorded.values().any(|entry| entry.pod_uid == uid);
+        for file in fs::read_dir(&directory).map_err(failed)? {
+            let file = file.map_err(failed)?;
+            let noted = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
+            let old = noted.elapsed().is_ok_and(|age| age >= START_KEPT);
+            let name = file.file_name();
+            let is_over = |uid: &str| !is_there(uid) && !holds(uid);
+            if old && name.to_str().is_none_or(is_over) {
+                fs::remove_file(file.path()).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Who has `device`, as far as was noted. What cannot be read is as good as nothing.
@@ -93,6 +139,26 @@ impl Ledger {
     fn path(&self, device: &DeviceId) -> PathBuf {
         self.directory.join(format!("{device}.json"))
     }
+
+    fn start_path(&self, pod_uid: &str) -> Result<PathBuf, LedgerError> {
+        let path = self.directory.join(STARTS);
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if pod_uid.is_empty() || !pod_uid.bytes().all(is_name) {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "the Pod's uid is no name");
+            return Err(LedgerError { what: "note a start in", path, source });
+        }
+        Ok(path.join(pod_uid))
+    }
+}
+
+fn write(mut file: File, bytes: &[u8]) -> io::Result<()> {
+    io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()
+}
+
+/// Until then the names in a directory may be lost with the node's power.
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]
@@ -132,6 +198,68 @@ mod tests {
         fs::write(directory.path().join("kvm-3.json"), recorded).unwrap();
         let ledger = Ledger::open(directory.path()).unwrap();
         assert_eq!(ledger.entry(&DeviceId::new(3)), Some(entry("a")));
+    }
+
+    #[test]
+    fn pod_is_started_once_whatever_becomes_of_the_agent_and_the_device() {
+        let directory = tempfile::tempdir().unwrap();
+        let (first, second) = (DeviceId::new(0), DeviceId::new(1));
+        let ledger = Ledger::open(directory.path()).unwrap();
+        assert!(ledger.start_once(&first, &entry("a")).unwrap());
+        assert!(!ledger.start_once(&first, &entry("a")).unwrap());
+        ledger.forget(&first).unwrap();
+        let again = Ledger::open(directory.path()).unwrap();
+        assert!(!again.start_once(&second, &entry("a")).unwrap());
+        assert!(again.start_once(&first, &entry("b")).unwrap(), "the next Pod");
+    }
+
+    #[test]
+    fn pod_that_a_release_without_notes_recorded_was_started_by_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(directory.path()).unwrap();
+        let device = DeviceId::new(0);
+        ledger.record(&device, &entry("a")).unwrap();
+        assert!(!ledger.start_once(&device, &entry("a")).unwrap());
+        assert!(ledger.start_once(&device, &entry("b")).unwrap());
+    }
+
+    #[test]
+    fn start_whose_note_was_cut_off_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(directory.path()).unwrap();
+        fs::write(directory.path().join("started/a"), "").unwrap();
+        assert!(!ledger.start_once(&DeviceId::new(0), &entry("a")).unwrap());
+    }
+
+    #[test]
+    fn uid_that_is_a_path_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(directory.path()).unwrap();
+        for uid in ["", "..", "../kvm-0.json", "a/b"] {
+            assert!(ledger.start_once(&DeviceId::new(0), &entry(uid)).is_err(), "{uid:?}");
+        }
+    }
+
+    #[test]
+    fn starts_are_forgotten_when_pod_and_entry_are_long_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(directory.path()).unwrap();
+        let device = DeviceId::new(0);
+        let noted = || {
+            let names = fs::read_dir(directory.path().join("started")).unwrap();
+            let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        for pod in ["gone", "new", "recorded", "there"] {
+            assert!(ledger.start_once(&DeviceId::new(9), &entry(pod)).unwrap());
+            let file = File::open(directory.path().join("started").join(pod)).unwrap();
+            let age = if pod == "new" { Duration::ZERO } else { 2 * START_KEPT };
+            file.set_modified(std::time::SystemTime::now() - age).unwrap();
+        }
+        ledger.record(&device, &entry("recorded")).unwrap();
+        ledger.forget_starts(|uid| uid == "there", [&device].into_iter()).unwrap();
+        assert_eq!(noted(), ["new", "recorded", "there"]);
     }
 
     #[test]

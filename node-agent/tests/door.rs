@@ -11,13 +11,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use corten_link::EndReason;
 use corten_link::launcher::{State, ToAgent};
-use corten_node_agent::door::{ConnectError, Greeting, Session, SessionError, connect};
+use corten_node_agent::door::{
+    ConnectError, Greeting, Handover, HandoverError, Session, SessionError, connect,
+};
 use corten_node_agent::doors::{DeviceId, Doors};
 use corten_node_agent::grant::Devices;
+use corten_node_agent::ledger::{Entry, Ledger};
 use corten_resources::types::VirtualMachineInstance;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 /// Long, for a machine under load.
@@ -43,19 +46,25 @@ struct Launcher {
 
 impl Launcher {
     fn start() -> Result<Self> {
-        let program = |name: &str| {
-            std::env::var_os(name).with_context(|| format!("{name} does not name a program"))
-        };
         let directory = tempfile::tempdir()?;
         let path = |name: &str| directory.path().join(name);
         let doors = Doors::new(&path("doors"), 1, nix::unistd::getuid().as_raw());
-        let door = doors.prepare(&DeviceId::new(0))?;
+        doors.prepare(&DeviceId::new(0))?;
         fs::create_dir(path("image"))?;
         fs::write(path("image/kernel"), corten_microguest::ELF)?;
         File::create(path("termination-log"))?;
+        let child = Self::child(directory.path())?;
+        Ok(Self { directory, child })
+    }
+
+    fn child(directory: &Path) -> Result<Child> {
+        let program = |name: &str| {
+            std::env::var_os(name).with_context(|| format!("{name} does not name a program"))
+        };
+        let path = |name: &str| directory.join(name);
         let child = Command::new(program("CORTEN_LAUNCHER")?)
             .arg("--door")
-            .arg(door)
+            .arg(path("doors/kvm-0"))
             .arg("--kernel-boot")
             .arg(path("image"))
             .arg("--termination-log")
@@ -66,7 +75,27 @@ impl Launcher {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Self { directory, child })
+        Ok(child)
+    }
+
+    /// As kubelet does it when the container has ended and its Pod has not.
+    fn restart(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        self.child = Self::child(self.directory.path())?;
+        Ok(())
+    }
+
+    /// What an agent has that has just started.
+    fn ledger(&self) -> Result<Ledger> {
+        Ok(Ledger::open(&self.directory.path().join("ledger"))?)
+    }
+
+    /// How it ended: its exit status and termination message.
+    fn end(&mut self) -> Result<(Option<i32>, Value)> {
+        let status = self.child.wait()?.code();
+        let message = fs::read(self.directory.path().join("termination-log"))?;
+        Ok((status, serde_json::from_slice(&message)?))
     }
 
     fn door(&self) -> std::path::PathBuf {
@@ -95,6 +124,25 @@ async fn visit(door: &Path) -> Result<(Session, Greeting)> {
     Ok(Session::begin(link).await?)
 }
 
+/// Does what an agent does with a launcher that waits.
+async fn hand_over(
+    launcher: &Launcher,
+    vmi: &VirtualMachineInstance,
+) -> Result<Result<Session, HandoverError>> {
+    let devices = Devices { kvm: "/dev/kvm".into(), userfaultfd: "/dev/userfaultfd".into() };
+    let (session, greeting) = timeout(SOON, visit(&launcher.door())).await??;
+    ensure!(greeting.state == State::Waiting);
+    let entry = Entry {
+        pod_uid: "pod-1".into(),
+        vmi_namespace: vmi.metadata.namespace.clone(),
+        vmi_name: vmi.metadata.name.clone(),
+        vmi_uid: vmi.metadata.uid.clone(),
+    };
+    let (device, ledger) = (DeviceId::new(0), launcher.ledger()?);
+    let handover = Handover { device: &device, ledger: &ledger, devices: &devices };
+    Ok(handover.start(session, vmi, &entry).await)
+}
+
 async fn until_running(session: &mut Session) -> Result<()> {
     while session.next().await? != (ToAgent::State { state: State::Running }) {}
     Ok(())
@@ -120,5 +168,44 @@ async fn vmi_is_handed_over_and_found_again_after_a_restart_of_the_agent() -> Re
     launcher.terminate()?;
     let last = timeout(SOON, second.next()).await??;
     ensure!(matches!(last, ToAgent::Ended { reason: EndReason::Killed, .. }), "{last:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn pod_that_was_started_is_not_started_again_by_any_agent() -> Result<()> {
+    let mut launcher = Launcher::start()?;
+    let mut session = hand_over(&launcher, &vmi(UID)?).await??;
+    timeout(SOON, until_running(&mut session)).await??;
+    // kubelet may have said for a moment that nobody has the device.
+    launcher.ledger()?.forget(&DeviceId::new(0))?;
+    launcher.restart()?;
+
+    let second = hand_over(&launcher, &vmi(UID)?).await?;
+    ensure!(matches!(second, Err(HandoverError::Dismissed(_))), "{second:?}");
+    let (status, message) = launcher.end()?;
+    ensure!(status == Some(EndReason::NotStarted.exit_status().into()), "{status:?}");
+    let detail = message["detail"].as_str().unwrap_or_default();
+    ensure!(detail.contains("never run twice"), "{message}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn long_annotation_is_no_hindrance_and_a_long_spec_ends_the_launcher_with_the_reason()
+-> Result<()> {
+    let mut annotated = vmi(UID)?;
+    annotated.metadata.annotations.insert("notes".into(), "x".repeat(70_000));
+    let launcher = Launcher::start()?;
+    let mut session = hand_over(&launcher, &annotated).await??;
+    timeout(SOON, until_running(&mut session)).await??;
+
+    let mut large = vmi(UID)?;
+    large.spec.other.insert("large".into(), "x".repeat(70_000).into());
+    let mut launcher = Launcher::start()?;
+    let refused = hand_over(&launcher, &large).await?;
+    ensure!(matches!(refused, Err(HandoverError::Dismissed(_))), "{refused:?}");
+    let (status, message) = launcher.end()?;
+    ensure!(status == Some(EndReason::NotStarted.exit_status().into()), "{status:?}");
+    let detail = message["detail"].as_str().unwrap_or_default();
+    ensure!(detail.contains("too large to be handed over"), "{message}");
     Ok(())
 }

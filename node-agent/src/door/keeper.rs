@@ -13,7 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{ConnectError, Greeting, Session, SessionError, connect};
+use super::visits::{Visits, excerpt};
+use super::{ConnectError, Greeting, Handover, Session, SessionError, connect};
 use crate::cluster::Cluster;
 use crate::doors::{DeviceId, Doors};
 use crate::grant::Devices;
@@ -27,7 +28,7 @@ const LOOK_SOON: Duration = Duration::from_millis(50);
 /// From a minute on: its image is being pulled, or it has ended.
 const LOOK_LATER: Duration = Duration::from_millis(500);
 const SOON_ENDS_AFTER: Duration = Duration::from_secs(60);
-/// After something went wrong, and between questions nobody answers by a change.
+/// Between questions nobody answers by a change.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What keepers share.
@@ -75,12 +76,18 @@ impl Keeper {
     /// Visits the present holder, again and again.
     async fn keep(&self) {
         let directory = self.around.doors.path(&self.device);
+        let mut visits = Visits::default();
         loop {
-            match self.visit(&directory).await {
-                Ok(()) => info!(device = %self.device, "the launcher has closed its link"),
-                Err(error) => warn!(device = %self.device, "{error:#}"),
+            let begun = Instant::now();
+            let failure = self.visit(&directory).await.err();
+            let failure = failure.map(|error| excerpt(&format!("{error:#}")));
+            let (is_news, pause) = visits.ended(failure.as_deref(), begun.elapsed());
+            match failure {
+                _ if !is_news => {}
+                None => info!(device = %self.device, "the launcher has closed its link"),
+                Some(failure) => warn!(device = %self.device, "{failure}"),
             }
-            sleep(AGAIN_AFTER).await;
+            sleep(pause).await;
         }
     }
 
@@ -97,7 +104,7 @@ impl Keeper {
         };
         let (connected, scheduled) = (Instant::now(), Timestamp::now());
         let (mut session, greeting) = Session::begin(link).await?;
-        let Some(identity) = self.identity(&mut session, &greeting, connected).await? else {
+        let Some(identity) = self.identity(&mut session, connected).await? else {
             return Ok(());
         };
         self.serve(session, &greeting, &identity, scheduled).await
@@ -107,7 +114,6 @@ impl Keeper {
     async fn identity(
         &self,
         session: &mut Session,
-        greeting: &Greeting,
         connected: Instant,
     ) -> Result<Option<Identity>> {
         let mut known = self.around.cluster.known();
@@ -116,7 +122,7 @@ impl Keeper {
             let holder = self.holder(connected).await;
             let outcome = identify(&holder, &known.borrow_and_update());
             let reason = match outcome {
-                Ok(identity) if greeting.state != State::Waiting => return Ok(Some(identity)),
+                Ok(identity) if session.state() != State::Waiting => return Ok(Some(identity)),
                 Ok(identity) => match why_not_start(&identity.vmi) {
                     None => return Ok(Some(identity)),
                     Some(reason) => reason.to_owned(),
@@ -164,7 +170,7 @@ impl Keeper {
         let name = format!("{}/{}", metadata.namespace, metadata.name);
         info!(
             device = %self.device, vmi = name, uid = metadata.uid, pod = identity.pod_uid,
-            launcher = greeting.launcher, state = ?greeting.state, "connected to a launcher"
+            launcher = excerpt(&greeting.launcher), state = ?greeting.state, "connected to a launcher"
         );
         if greeting.vmi.as_ref().is_some_and(|uid| *uid != metadata.uid) {
             bail!("the launcher of VMI {name} runs another one, of uid {:?}", greeting.vmi);
@@ -175,34 +181,55 @@ impl Keeper {
             vmi_name: metadata.name.clone(),
             vmi_uid: metadata.uid.clone(),
         };
-        self.around.ledger.record(&self.device, &entry)?;
-        if greeting.state == State::Waiting {
-            let descriptors = self.around.devices.open()?;
-            let started = session.start(&identity.vmi, &descriptors).await;
-            started.with_context(|| format!("VMI {name} cannot be handed over"))?;
+        if session.state() == State::Waiting {
+            let Surroundings { ledger, devices, .. } = &self.around;
+            let handover = Handover { device: &self.device, ledger, devices };
+            let started = handover.start(session, &identity.vmi, &entry).await;
+            session = started.with_context(|| format!("VMI {name} is not handed over"))?;
+        } else {
+            // A launcher of this Pod that waits is then a second one.
+            self.around.ledger.start_once(&self.device, &entry)?;
+            self.around.ledger.record(&self.device, &entry)?;
         }
         // Ends with the link: a VM that is over is the operator's to tell.
-        let mut reports = JoinSet::new();
-        let mut report = |around: &Surroundings| {
+        let mut report = Report::default();
+        let write = || {
             let times = Times { scheduled, running: Timestamp::now() };
-            reports.spawn(report_running(around.cluster.clone(), entry.clone(), times));
+            report_running(self.around.cluster.clone(), entry.clone(), times)
         };
-        if greeting.state == State::Running {
-            report(&self.around);
+        if session.state() == State::Running {
+            report.begin(write);
         }
         loop {
             match session.next().await {
                 Ok(ToAgent::State { state: State::Running }) => {
                     info!(vmi = name, "the VM runs");
-                    report(&self.around);
+                    report.begin(write);
                 }
                 Ok(ToAgent::Ended { reason, detail }) => {
+                    let detail = excerpt(&detail);
                     info!(vmi = name, ?reason, detail, "the VM has ended: {}", reason.text());
                 }
-                Ok(other) => info!(vmi = name, told = ?other, "the launcher tells"),
+                Ok(other) => {
+                    info!(vmi = name, told = excerpt(&format!("{other:?}")), "the launcher tells");
+                }
                 Err(SessionError::Link(LinkError::Closed)) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+}
+
+/// The writing of Running: never more than one, however often the launcher says it. One that is under way looks at the
+/// object anew each time it tries, so there is nothing that a second one would add.
+#[derive(Default)]
+struct Report(JoinSet<()>);
+
+impl Report {
+    fn begin<W: Future<Output = ()> + Send + 'static>(&mut self, write: impl FnOnce() -> W) {
+        while self.0.try_join_next().is_some() {}
+        if self.0.is_empty() {
+            self.0.spawn(write());
         }
     }
 }
@@ -254,9 +281,36 @@ fn vmi_of(known: &Known, uid: &str) -> Option<VirtualMachineInstance> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use serde_json::json;
+    use tokio::sync::Notify;
 
     use super::*;
+
+    #[tokio::test]
+    async fn launcher_that_says_running_again_and_again_causes_one_report_at_a_time() {
+        let (begun, written) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
+        let write = || {
+            let (begun, written) = (Arc::clone(&begun), Arc::clone(&written));
+            async move {
+                begun.fetch_add(1, Ordering::Relaxed);
+                written.notified().await;
+            }
+        };
+        let mut report = Report::default();
+        for _ in 0..1000 {
+            report.begin(write);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((begun.load(Ordering::Relaxed), report.0.len()), (1, 1));
+        written.notify_one();
+        while begun.load(Ordering::Relaxed) == 1 {
+            report.begin(write);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(report.0.len(), 1);
+    }
 
     #[test]
     fn vmi_that_is_over_or_being_deleted_is_not_started() {

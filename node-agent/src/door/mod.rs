@@ -1,9 +1,13 @@
 //! One launcher: how it is reached, what is said, and the actor that keeps in touch.
 
+mod allowance;
 mod connect;
+mod handover;
 mod keeper;
 mod session;
+mod visits;
 
 pub use connect::{ConnectError, connect};
+pub use handover::{Handover, HandoverError};
 pub use keeper::{Keeper, Surroundings};
 pub use session::{Greeting, Session, SessionError};

@@ -4,20 +4,24 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corten_link::launcher::{AgentEnd, Answer, State, ToAgent, ToLauncher, VERSION, agreed};
-use corten_link::{LinkError, Role};
-use corten_resources::types::VirtualMachineInstance;
+use corten_link::{LinkError, MessageError, Role};
+use corten_resources::types::{ObjectMeta, VirtualMachineInstance};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
+use super::allowance::Allowance;
+
 const NAME: &str = concat!("corten-node-agent ", env!("CARGO_PKG_VERSION"));
 /// A launcher has one loop that never waits; it answers at once unless the node is overloaded.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// What may come while an answer is waited for; a launcher says two things then.
+const MAX_EARLY: usize = 16;
 
 /// Why a conversation ended or did not begin.
 #[derive(Debug, Error)]
@@ -37,6 +41,12 @@ pub enum SessionError {
     /// It does not do what is asked.
     #[error("the launcher refused: {0}")]
     Refused(String),
+    /// It says more than it has to say.
+    #[error("the launcher floods the agent with messages")]
+    Flood,
+    /// What it needs does not fit into a message.
+    #[error("the VirtualMachineInstance is too large to be handed over")]
+    TooLarge(#[source] MessageError),
     /// The VMI cannot be sent.
     #[error("the VirtualMachineInstance cannot be written as JSON")]
     Object(#[source] serde_json::Error),
@@ -60,6 +70,8 @@ pub struct Session {
     /// Came while an answer was waited for.
     early: VecDeque<ToAgent>,
     last_id: u64,
+    state: State,
+    allowance: Allowance,
 }
 
 impl Session {
@@ -68,16 +80,23 @@ impl Session {
         // SAFETY: a channel owns its socket, gives out no other than that, and does not close it before it is dropped.
         let link = unsafe { AsyncFd::register_with_interest(link, Interest::READABLE) };
         let link = link.map_err(io::Error::from)?;
-        let session = Self { link, early: VecDeque::new(), last_id: 0 };
+        let (state, allowance) = (State::Waiting, Allowance::new(Instant::now()));
+        let mut session = Self { link, early: VecDeque::new(), last_id: 0, state, allowance };
         session.send(&ToLauncher::Hello { version: VERSION, agent: NAME.into() }, &[])?;
         let hello = timeout(ANSWER_WITHIN, session.receive()).await;
         match hello.map_err(|_| SessionError::Silent)?? {
             ToAgent::Hello { version, launcher, state, vmi } => {
                 agreed(version).map_err(LinkError::from)?;
+                session.state = state;
                 Ok((session, Greeting { launcher, state, vmi }))
             }
             other => Err(SessionError::NoHello(Box::new(other))),
         }
+    }
+
+    /// How far the launcher is, by what it said last.
+    pub fn state(&self) -> State {
+        self.state
     }
 
     /// Hands over a VMI with the descriptors for it.
@@ -96,13 +115,33 @@ impl Session {
             grace_seconds: u32::try_from(grace).unwrap_or(u32::MAX),
             roles,
         };
-        self.send(&start, descriptors)?;
+        match self.send(&start, descriptors) {
+            Err(SessionError::Link(LinkError::Message(error @ MessageError::TooLong(_)))) => {
+                return Err(SessionError::TooLarge(error));
+            }
+            sent => sent?,
+        }
         match timeout(ANSWER_WITHIN, self.answer(self.last_id)).await {
             Ok(Ok(Answer::Refused { reason })) => Err(SessionError::Refused(reason)),
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SessionError::Silent),
         }
+    }
+
+    /// Tells a launcher that waits that it gets nothing, and waits until it has gone.
+    pub async fn dismiss(mut self, reason: &str) -> Result<(), SessionError> {
+        self.send(&ToLauncher::Dismiss { reason: reason.into() }, &[])?;
+        let gone = async {
+            loop {
+                match self.receive().await {
+                    Ok(_) => {}
+                    Err(SessionError::Link(LinkError::Closed)) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        timeout(ANSWER_WITHIN, gone).await.map_err(|_| SessionError::Silent)?
     }
 
     /// What the launcher says next.
@@ -117,19 +156,27 @@ impl Session {
         loop {
             match self.receive().await? {
                 ToAgent::Reply { id, reply } if id == wanted => return Ok(reply),
+                _ if self.early.len() == MAX_EARLY => return Err(SessionError::Flood),
                 other => self.early.push_back(other),
             }
         }
     }
 
-    async fn receive(&self) -> Result<ToAgent, SessionError> {
-        loop {
+    async fn receive(&mut self) -> Result<ToAgent, SessionError> {
+        let message = loop {
             let mut ready = self.link.readable().await?;
             match ready.get_inner().receive()? {
-                Some((message, _)) => return Ok(message),
+                Some((message, _)) => break message,
                 None => ready.clear_ready(),
             }
+        };
+        if !self.allowance.take(Instant::now()) {
+            return Err(SessionError::Flood);
         }
+        if let ToAgent::State { state } = &message {
+            self.state = *state;
+        }
+        Ok(message)
     }
 
     fn send(&self, message: &ToLauncher, descriptors: &[(Role, File)]) -> Result<(), SessionError> {
@@ -138,11 +185,15 @@ impl Session {
     }
 }
 
-/// The object as a launcher gets it: without its status and its history, which are not for it and may be long.
+/// The object as a launcher gets it: who it is and what its user wants. Annotations alone may be longer than a message.
 fn object(vmi: &VirtualMachineInstance) -> Result<Map<String, Value>, SessionError> {
-    let mut vmi = vmi.clone();
-    vmi.status = Default::default();
-    vmi.metadata.other.remove("managedFields");
+    let ObjectMeta { name, namespace, uid, .. } = vmi.metadata.clone();
+    let metadata = ObjectMeta { name, namespace, uid, ..ObjectMeta::default() };
+    let vmi = VirtualMachineInstance {
+        metadata,
+        spec: vmi.spec.clone(),
+        ..VirtualMachineInstance::default()
+    };
     match serde_json::to_value(vmi).map_err(SessionError::Object)? {
         Value::Object(object) => Ok(object),
         _ => Ok(Map::new()),
@@ -167,7 +218,10 @@ mod tests {
 
     fn vmi() -> VirtualMachineInstance {
         serde_json::from_value(json!({
-            "metadata": {"namespace": "n", "name": "v", "uid": "u", "managedFields": [{}]},
+            "metadata": {
+                "namespace": "n", "name": "v", "uid": "u", "managedFields": [{}],
+                "labels": {"l": "v"}, "annotations": {"a": "x".repeat(70_000)},
+            },
             "spec": {"terminationGracePeriodSeconds": 7, "hostname": "kept"},
             "status": {"phase": "Scheduling"},
         }))
@@ -175,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn launcher_gets_the_vmi_and_its_grace_but_neither_status_nor_history() {
+    async fn launcher_gets_the_vmi_and_its_grace_but_nothing_that_is_not_for_it() {
         let (agent, launcher) = pair();
         let hello = ToAgent::Hello {
             version: VERSION,
@@ -192,6 +246,7 @@ mod tests {
         let kvm = (Role::kvm(), tempfile::tempfile().unwrap());
         session.start(&vmi(), &[kvm]).await.unwrap();
         assert_eq!(session.next().await.unwrap(), state);
+        assert_eq!(session.state(), State::Preparing);
 
         let (ToLauncher::Hello { .. }, _) = launcher.receive().unwrap().unwrap() else {
             unreachable!()
@@ -202,6 +257,65 @@ mod tests {
         assert_eq!(vmi["metadata"], json!({"namespace": "n", "name": "v", "uid": "u"}));
         assert_eq!((&vmi["spec"]["hostname"], &vmi["status"]), (&json!("kept"), &json!({})));
         assert!(grant.contains_key(&Role::kvm()));
+    }
+
+    /// A session with a launcher that waits.
+    async fn waiting() -> (Session, LauncherEnd) {
+        let (agent, launcher) = pair();
+        let (name, state) = ("l".to_owned(), State::Waiting);
+        let hello = ToAgent::Hello { version: VERSION, launcher: name, state, vmi: None };
+        launcher.send(&hello, &[]).unwrap();
+        let (session, _) = Session::begin(agent).await.unwrap();
+        launcher.receive().unwrap().unwrap();
+        (session, launcher)
+    }
+
+    #[tokio::test]
+    async fn vmi_that_fits_into_no_message_is_told_and_nothing_is_sent() {
+        let (mut session, launcher) = waiting().await;
+        let mut large = vmi();
+        large.spec.other.insert("large".into(), "x".repeat(70_000).into());
+        let error = session.start(&large, &[]).await.unwrap_err();
+        assert!(matches!(error, SessionError::TooLarge(_)), "{error}");
+        assert!(launcher.receive().unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn dismissed_launcher_is_told_why_and_waited_for() {
+        let (session, launcher) = waiting().await;
+        let dismissed = tokio::spawn(session.dismiss("it was started before"));
+        let told = loop {
+            match launcher.receive().unwrap() {
+                Some((told, _)) => break told,
+                None => tokio::task::yield_now().await,
+            }
+        };
+        assert_eq!(told, ToLauncher::Dismiss { reason: "it was started before".into() });
+        drop(launcher);
+        dismissed.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn launcher_that_floods_an_agent_that_waits_for_an_answer_is_let_go() {
+        let (mut session, launcher) = waiting().await;
+        let state = ToAgent::State { state: State::Preparing };
+        for _ in 0..=MAX_EARLY {
+            launcher.send(&state, &[]).unwrap();
+        }
+        let error = session.start(&vmi(), &[]).await.unwrap_err();
+        assert!(matches!(error, SessionError::Flood), "{error}");
+    }
+
+    #[tokio::test]
+    async fn launcher_that_floods_an_agent_that_listens_is_let_go() {
+        let (mut session, launcher) = waiting().await;
+        let error = loop {
+            launcher.send(&ToAgent::State { state: State::Running }, &[]).unwrap();
+            if let Err(error) = session.next().await {
+                break error;
+            }
+        };
+        assert!(matches!(error, SessionError::Flood), "{error}");
     }
 
     #[tokio::test]
