@@ -82,7 +82,13 @@ impl Launcher {
 
     /// Runs another launcher in the same container, to its end.
     pub(crate) fn second(&self) -> Result<Output> {
-        Ok(command(self.directory.path(), Path::new("/nonexistent/corten-vmm")).output()?)
+        let vmm = Path::new("/nonexistent/corten-vmm");
+        let mut child = command(self.directory.path(), vmm).spawn()?;
+        let ended = wait_until(|| matches!(child.try_wait(), Ok(Some(_))));
+        child.kill()?;
+        let output = child.wait_with_output()?;
+        ended.with_context(|| format!("it stays: {}", String::from_utf8_lossy(&output.stderr)))?;
+        Ok(output)
     }
 
     /// A file of the image volume.
@@ -203,7 +209,7 @@ fn command(directory: &Path, vmm: &Path) -> Command {
 }
 
 /// What is read from pipes comes a little later than what is said over the link.
-fn wait_until(is_so: impl Fn() -> bool) -> Result<()> {
+fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + SOON;
     while !is_so() {
         ensure!(Instant::now() < deadline, "it did not come in time");
