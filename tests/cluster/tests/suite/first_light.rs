@@ -51,8 +51,13 @@ fn guest_that_does_not_hear_its_button_is_killed_after_its_grace() -> Result<()>
         bench.create(vmi("deaf", "corten.end=idle"))?;
         let guest = Guest::new(bench, "deaf");
         guest.reaches("/phase", "Running")?;
+        let pod = guest.pod()?;
+        let name = text(&pod["metadata"]["name"]);
+        // Whoever may look into a Pod can try to run it once more.
+        let again = bench.run(&["exec", name, "--", "/corten-launcher"]);
+        refused(again, "a launcher runs already")?;
         // Its Pod, not the VMI, which stays and tells.
-        bench.run(&["delete", "--wait=false", "pod", text(&guest.pod()?["metadata"]["name"])])?;
+        bench.run(&["delete", "--wait=false", "pod", name])?;
         let ended = guest.reaches("/phase", "Failed")?;
         assert_eq!(ended["status"]["reason"], "Killed");
         let message = text(&condition(&ended, "Ready")["message"]).to_owned();
