@@ -255,14 +255,16 @@ impl Cluster {
         Ok(())
     }
 
-    /// Connects node `number` again; one that was killed is started anew, with nothing of what it had.
+    /// Connects node `number` again; one that was killed, or whose kernel crashed, is started anew, with nothing of what it
+    /// had.
     pub fn heal_node(&mut self, number: u8) -> Result<()> {
         self.check_number(number)?;
         network::connect(number, true)?;
         let at = usize::from(number) - 1;
-        if self.nodes[at].is_some() {
+        if self.nodes[at].as_mut().is_some_and(Node::is_running) {
             return Ok(());
         }
+        self.nodes[at] = None;
         let node = self.restore(number)?;
         self.ports.replace(number, node.mux.clone());
         self.nodes[at] = Some(node);
