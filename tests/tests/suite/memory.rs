@@ -61,6 +61,8 @@ fn balloon_gives_memory_to_the_host_and_back_also_after_a_restore() -> Result<()
     let total = said.guest.and_then(|guest| guest.total).unwrap_or_default();
     ensure!((400 * MIB..=512 * MIB).contains(&total), "{said:?}");
 
+    let (reply, _) = process.ask(Request::SetBalloon { bytes: 513 * MIB })?;
+    ensure!(matches!(reply, Reply::Refused { .. }), "{reply:?}");
     process.must(Request::SetBalloon { bytes: 200 * MIB })?;
     let full = |memory: &Memory| memory.balloon_actual >= 200 * MIB;
     let inflated = wait_until(&mut process, "inflated", full)?;

@@ -15,6 +15,14 @@ pub(super) enum PeerError {
     /// There is none.
     #[error("the machine has no {0}")]
     NoDevice(&'static str),
+    /// A guest cannot give up what it does not have.
+    #[error("a balloon of {wanted} bytes is more than the guest's memory of {memory}")]
+    Balloon {
+        /// What was asked for.
+        wanted: u64,
+        /// What there is.
+        memory: u64,
+    },
     /// Nothing to hand in came with the request.
     #[error("the descriptor {0} did not come with the request")]
     NotGranted(Role),
@@ -60,6 +68,10 @@ pub(super) fn refuse(machine: &Machine, ticket: u64) -> Result<(), PeerError> {
 
 /// Has the guest give up this much of its memory.
 pub(super) fn set_balloon(machine: &Machine, bytes: u64) -> Result<(), PeerError> {
+    let memory = machine.blueprint().slots.iter().map(|slot| slot.size).sum();
+    if bytes > memory {
+        return Err(PeerError::Balloon { wanted: bytes, memory });
+    }
     machine.set_balloon(bytes).then_some(()).ok_or(NO_BALLOON)
 }
 
