@@ -3,19 +3,16 @@
 #![no_main]
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Instant;
 
 use corten_devices::Records;
 use corten_devices::console::{
     Console, ConsoleConfig, HostSide, PortConfig, PortEnd, TerminalSize,
 };
-use corten_devices::testing::{FakeDriver, FakeRing, wiring};
+use corten_devices::testing::{FakeDriver, FakeRing, give_back, settle, take_up, wiring};
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use libfuzzer_sys::fuzz_target;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use vm_memory::{Bytes, GuestAddress};
 
 const QUEUES: u16 = 6;
@@ -23,8 +20,6 @@ const CONTROL_RECEIVE: usize = 2;
 const CONTROL_TRANSMIT: usize = 3;
 const BUFFERS: u64 = 0x8000;
 const MESSAGE: GuestAddress = GuestAddress(0x7800);
-/// More than the chains of all rings can need.
-const MOST_TURNS: usize = 10_000;
 
 /// What to do, bytes, and a number.
 type Step = (u8, [u8; 12], u16);
@@ -80,16 +75,11 @@ impl Bench {
     }
 
     fn resume(&mut self) {
-        self.tasks = self.function.activate().expect("what was saved is what can be");
-        self.tasks.iter_mut().for_each(|task| task.rearm());
+        self.tasks = take_up(&*self.function);
     }
 
     fn pause(&mut self) {
-        let mut tasks = std::mem::take(&mut self.tasks);
-        for task in &mut tasks {
-            task.drain(Instant::now()).expect("nothing is in flight");
-        }
-        self.function.reclaim(tasks).expect("they are its own");
+        give_back(&*self.function, std::mem::take(&mut self.tasks));
     }
 
     fn save(&self) -> Records {
@@ -175,24 +165,7 @@ impl Bench {
     }
 
     fn settle(&mut self) {
-        for _ in 0..MOST_TURNS {
-            let mut woken = false;
-            for task in &mut self.tasks {
-                for wakeup in task.wakeups() {
-                    // SAFETY: open as long as the task lives.
-                    let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
-                    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-                    if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
-                        task.on_event(wakeup.token);
-                        woken = true;
-                    }
-                }
-            }
-            if !woken {
-                return;
-            }
-        }
-        unreachable!("the worker spins");
+        settle(&mut self.tasks);
     }
 
     /// The device and the owner's side of it go.

@@ -3,10 +3,9 @@
 #![no_main]
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use corten_devices::Records;
-use corten_devices::testing::{Echo, FakeDriver, FakeRing, wiring};
+use corten_devices::testing::{Echo, FakeDriver, FakeRing, give_back, take_up, wiring};
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
@@ -55,16 +54,11 @@ impl Bench {
     }
 
     fn resume(&mut self) {
-        self.tasks = self.function.activate().expect("what was saved is what can be");
-        self.tasks.iter_mut().for_each(|task| task.rearm());
+        self.tasks = take_up(&*self.function);
     }
 
     fn pause(&mut self) {
-        let mut tasks = std::mem::take(&mut self.tasks);
-        for task in &mut tasks {
-            task.drain(Instant::now()).expect("an echo waits for nothing");
-        }
-        self.function.reclaim(tasks).expect("these are its tasks");
+        give_back(&*self.function, std::mem::take(&mut self.tasks));
     }
 
     fn turn(&mut self) {

@@ -2,21 +2,16 @@
 #![no_main]
 
 use std::num::NonZeroU64;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use corten_devices::rng::Rng;
-use corten_devices::testing::{FakeDriver, FakeRing, wiring};
+use corten_devices::testing::{FakeDriver, FakeRing, give_back, settle, take_up, wiring};
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use corten_devices::{RateLimit, RateLimits, Records};
 use libfuzzer_sys::fuzz_target;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use vm_memory::{Bytes, GuestAddress};
 
 const RING: GuestAddress = GuestAddress(0x1000);
-/// More than the chains of a ring can need.
-const MOST_TURNS: usize = 1000;
 
 /// What to do, a number for it, an address, a length, and flags.
 type Step = (u8, u16, u64, u32, u16);
@@ -48,16 +43,11 @@ impl Bench {
     }
 
     fn resume(&mut self) {
-        self.tasks = self.function.activate().expect("what was saved is what can be");
-        self.tasks.iter_mut().for_each(|task| task.rearm());
+        self.tasks = take_up(&*self.function);
     }
 
     fn pause(&mut self) {
-        let mut tasks = std::mem::take(&mut self.tasks);
-        for task in &mut tasks {
-            task.drain(Instant::now()).expect("nothing is in flight");
-        }
-        self.function.reclaim(tasks).expect("they are its own");
+        give_back(&*self.function, std::mem::take(&mut self.tasks));
     }
 
     fn save(&self) -> Records {
@@ -82,24 +72,7 @@ impl Bench {
     }
 
     fn settle(&mut self) {
-        for _ in 0..MOST_TURNS {
-            let mut woken = false;
-            for task in &mut self.tasks {
-                for wakeup in task.wakeups() {
-                    // SAFETY: open as long as the task lives.
-                    let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
-                    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-                    if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
-                        task.on_event(wakeup.token);
-                        woken = true;
-                    }
-                }
-            }
-            if !woken {
-                return;
-            }
-        }
-        unreachable!("the worker spins");
+        settle(&mut self.tasks);
     }
 
     fn take(&mut self, ring: &mut FakeRing, (what, number, address, length, flags): Step) {

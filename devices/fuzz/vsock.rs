@@ -3,16 +3,14 @@
 #![no_main]
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use corten_devices::testing::{FakeDriver, FakeRing, wiring};
+use corten_devices::testing::{FakeDriver, FakeRing, give_back, settle, take_up, wiring};
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use corten_devices::vsock::{Ask, HostSide, Vsock, VsockConfig};
 use libfuzzer_sys::fuzz_target;
-use nix::poll::{PollFd, PollFlags, poll};
 use vm_memory::{Bytes, GuestAddress};
 
 const OUTGOING: GuestAddress = GuestAddress(0x4000);
@@ -113,8 +111,7 @@ impl Bench {
             }
             _ => {
                 self.pause();
-                self.tasks = self.function.activate().expect("all queues are there");
-                self.tasks.iter_mut().for_each(|task| task.rearm());
+                self.tasks = take_up(&*self.function);
             }
         }
         self.settle();
@@ -139,32 +136,11 @@ impl Bench {
     }
 
     fn settle(&mut self) {
-        for _ in 0..1000 {
-            let mut woken = false;
-            for task in &mut self.tasks {
-                for wakeup in task.wakeups() {
-                    // SAFETY: open as long as the task lives.
-                    let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
-                    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-                    if poll(&mut fds, 0_u8).is_ok_and(|ready| ready > 0) {
-                        task.on_event(wakeup.token);
-                        woken = true;
-                    }
-                }
-            }
-            if !woken {
-                return;
-            }
-        }
-        unreachable!("the worker spins");
+        settle(&mut self.tasks);
     }
 
     fn pause(&mut self) {
-        let mut tasks = std::mem::take(&mut self.tasks);
-        for task in &mut tasks {
-            task.drain(Instant::now()).expect("nothing is in flight");
-        }
-        self.function.reclaim(tasks).expect("they are its own");
+        give_back(&*self.function, std::mem::take(&mut self.tasks));
     }
 
     fn finish(mut self) {

@@ -6,19 +6,18 @@ mod saved;
 mod streams;
 
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::SndBuf;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::*;
 use crate::legacy::nonblocking;
-use crate::testing::{FakeDriver, FakeRing, was_raised, wiring};
+use crate::testing::{FakeDriver, FakeRing, turn, was_raised, wiring};
 use crate::virtio::{Device, GuestRam, QueueTask, Transport, VirtioPci};
 use crate::{Interrupt, RecordError, Records};
 
@@ -184,19 +183,7 @@ impl Bench {
 
     /// Whether anything woke the worker.
     fn turn(&mut self) -> bool {
-        let mut woken = false;
-        for task in &mut self.tasks {
-            for wakeup in task.wakeups() {
-                // SAFETY: open as long as the task lives.
-                let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
-                let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-                if poll(&mut fds, 0_u8).unwrap() > 0 {
-                    task.on_event(wakeup.token);
-                    woken = true;
-                }
-            }
-        }
-        woken
+        turn(&mut self.tasks) > 0
     }
 
     /// Turns until nothing wakes the worker: one that spins does not get there.

@@ -7,16 +7,15 @@ mod pairs;
 mod saved;
 mod trouble;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corten_net::Tap;
-use nix::poll::{PollFd, PollFlags, poll};
 use vm_memory::{Bytes, GuestAddress};
 
 use super::*;
-use crate::testing::{FakeDriver, FakeRing, Wire, in_new_network, was_raised, wiring};
+use crate::testing::{FakeDriver, FakeRing, Wire, in_new_network, turn, was_raised, wiring};
 use crate::virtio::{Device, GuestRam, QueueTask, Transport, VirtioPci};
 use crate::{Interrupt, RateLimit, RateLimits, RecordError, Records};
 
@@ -117,18 +116,7 @@ impl Bench {
 
     /// A worker's turn: how many wake-ups it answered.
     fn turn(&mut self) -> usize {
-        let mut woken = 0;
-        for task in &mut self.tasks {
-            for wakeup in task.wakeups() {
-                // SAFETY: open as long as the task lives.
-                let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
-                if poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], 0_u8).unwrap() > 0 {
-                    task.on_event(wakeup.token);
-                    woken += 1;
-                }
-            }
-        }
-        woken
+        turn(&mut self.tasks)
     }
 
     /// Turns until nothing wakes the worker any more: a device that spins never ends this.

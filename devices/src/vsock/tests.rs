@@ -8,18 +8,16 @@ mod saved;
 
 use std::any::Any;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, poll};
 use vm_memory::{Bytes, GuestAddress};
 
 use super::credit::KEPT;
 use super::packet::{HEADER, Header, Operation, SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, STREAM};
 use super::*;
-use crate::testing::{FakeDriver, FakeRing, was_raised, wiring};
+use crate::testing::{FakeDriver, FakeRing, turn, was_raised, wiring};
 use crate::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use crate::{Interrupt, RecordError, Records};
 
@@ -129,18 +127,7 @@ impl Bench {
 
     /// Whether anything woke the worker.
     fn turn(&mut self) -> bool {
-        let mut woken = false;
-        for task in &mut self.tasks {
-            for wakeup in task.wakeups() {
-                // SAFETY: open as long as the task lives.
-                let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
-                let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-                if poll(&mut fds, 0_u8).unwrap() > 0 {
-                    task.on_event(wakeup.token);
-                    woken = true;
-                }
-            }
-        }
+        let woken = turn(&mut self.tasks) > 0;
         self.check();
         woken
     }
