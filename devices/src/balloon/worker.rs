@@ -83,11 +83,10 @@ impl BalloonTask {
 
 impl QueueTask for BalloonTask {
     fn wakeups(&self) -> Vec<Wakeup> {
-        let doorbell = |lane: &Lane| Wakeup {
-            fd: lane.queue.doorbell().as_raw_fd(),
-            token: lane.queue.index().into(),
+        let doorbell = |lane: &Lane| {
+            Wakeup::while_readable(lane.queue.doorbell().as_raw_fd(), lane.queue.index().into())
         };
-        let timer = Wakeup { fd: self.shared.poll.fd(), token: TIMER };
+        let timer = Wakeup::while_readable(self.shared.poll.fd(), TIMER);
         self.lanes.iter().map(doorbell).chain([timer]).collect()
     }
 

@@ -8,18 +8,16 @@ mod saved;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::num::NonZeroU64;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, poll};
 use tempfile::NamedTempFile;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::request::{IOERR, OK, UNSUPPORTED};
 use super::*;
-use crate::testing::{FakeDriver, FakeRing, was_raised, wiring};
+use crate::testing::{FakeDriver, FakeRing, turn, was_raised, wiring};
 use crate::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use crate::{Interrupt, RateLimit, RateLimits, RecordError, Records};
 
@@ -133,17 +131,7 @@ impl Bench {
 
     /// A worker's turn, if anything wakes it within the time.
     fn turn(&mut self, patience: Duration) {
-        let wakeups: Vec<_> = self.tasks.iter().map(|task| task.wakeups()).collect();
-        for (task, wakeups) in self.tasks.iter_mut().zip(wakeups) {
-            for wakeup in wakeups {
-                // SAFETY: open as long as the task lives.
-                let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
-                let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-                if poll(&mut fds, 0_u8).unwrap() > 0 {
-                    task.on_event(wakeup.token);
-                }
-            }
-        }
+        turn(&mut self.tasks);
         std::thread::sleep(patience);
     }
 

@@ -351,19 +351,16 @@ impl BlockTask {
 impl QueueTask for BlockTask {
     fn wakeups(&self) -> Vec<Wakeup> {
         vec![
-            Wakeup { fd: self.queue.doorbell().as_raw_fd(), token: DOORBELL },
-            Wakeup { fd: self.lane.backend.completed().as_raw_fd(), token: COMPLETED },
-            Wakeup { fd: self.lane.timer.as_fd().as_raw_fd(), token: TIMER },
+            Wakeup::when_written(self.queue.doorbell().as_raw_fd(), DOORBELL),
+            Wakeup::when_written(self.lane.backend.completed().as_raw_fd(), COMPLETED),
+            Wakeup::while_readable(self.lane.timer.as_fd().as_raw_fd(), TIMER),
         ]
     }
 
     fn on_event(&mut self, token: u32) {
-        match token {
-            DOORBELL => self.queue.answer_doorbell(),
-            // It is not readable if the time has not come.
-            TIMER if self.lane.timer.wait().is_ok() => self.is_throttled = false,
-            COMPLETED => self.hear(),
-            _ => {}
+        // It is not readable if the time has not come.
+        if token == TIMER && self.lane.timer.wait().is_ok() {
+            self.is_throttled = false;
         }
         // Room first: what is done may let more be taken.
         let finished = if token == COMPLETED { self.look().map(drop) } else { self.finish() };

@@ -291,13 +291,12 @@ impl ConsoleTask {
 
 impl QueueTask for ConsoleTask {
     fn wakeups(&self) -> Vec<Wakeup> {
-        let doorbell = |queue: &VirtQueue| Wakeup {
-            fd: queue.doorbell().as_raw_fd(),
-            token: queue.index().into(),
+        let doorbell = |queue: &VirtQueue| {
+            Wakeup::while_readable(queue.doorbell().as_raw_fd(), queue.index().into())
         };
         let host = [
-            Wakeup { fd: self.core.epoll.as_raw_fd(), token: HOST_ENDS },
-            Wakeup { fd: self.core.mailbox.bell().as_raw_fd(), token: MAIL },
+            Wakeup::while_readable(self.core.epoll.as_raw_fd(), HOST_ENDS),
+            Wakeup::while_readable(self.core.mailbox.bell().as_raw_fd(), MAIL),
         ];
         self.queues.used().map(doorbell).chain(host).collect()
     }

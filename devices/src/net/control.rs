@@ -232,7 +232,7 @@ impl ControlTask {
 
 impl QueueTask for ControlTask {
     fn wakeups(&self) -> Vec<Wakeup> {
-        vec![Wakeup { fd: self.queue.doorbell().as_raw_fd(), token: 0 }]
+        vec![Wakeup::while_readable(self.queue.doorbell().as_raw_fd(), 0)]
     }
 
     fn on_event(&mut self, _token: u32) {

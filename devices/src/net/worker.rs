@@ -244,27 +244,27 @@ impl QueueTask for PairTask {
     fn wakeups(&self) -> Vec<Wakeup> {
         let lane = &self.lane;
         let nudge = self.shared.nudges.get(usize::from(self.pair));
+        let doorbells = [
+            (self.receiver.queue().doorbell(), RECEIVE_DOORBELL),
+            (self.transmitter.queue().doorbell(), TRANSMIT_DOORBELL),
+        ];
         let fds = [
-            (self.receiver.queue().doorbell().as_raw_fd(), RECEIVE_DOORBELL),
-            (self.transmitter.queue().doorbell().as_raw_fd(), TRANSMIT_DOORBELL),
             (lane.watch.as_raw_fd(), TAP),
             (lane.receive_timer.as_fd().as_raw_fd(), RECEIVE_TIMER),
             (lane.transmit_timer.as_fd().as_raw_fd(), TRANSMIT_TIMER),
         ];
         let nudge = nudge.map(|nudge| (nudge.as_raw_fd(), NUDGE));
-        fds.into_iter().chain(nudge).map(|(fd, token)| Wakeup { fd, token }).collect()
+        let doorbells = doorbells
+            .into_iter()
+            .map(|(doorbell, token)| Wakeup::when_written(doorbell.as_raw_fd(), token));
+        let others = fds.into_iter().chain(nudge);
+        doorbells.chain(others.map(|(fd, token)| Wakeup::while_readable(fd, token))).collect()
     }
 
     fn on_event(&mut self, token: u32) {
         match token {
-            RECEIVE_DOORBELL => {
-                self.receiver.queue().answer_doorbell();
-                self.receive();
-            }
-            TRANSMIT_DOORBELL => {
-                self.transmitter.queue().answer_doorbell();
-                self.transmit();
-            }
+            RECEIVE_DOORBELL => self.receive(),
+            TRANSMIT_DOORBELL => self.transmit(),
             // A frame, or room, or an error: which one shows when it is tried.
             TAP => {
                 self.receive();

@@ -137,8 +137,8 @@ impl RngTask {
 impl QueueTask for RngTask {
     fn wakeups(&self) -> Vec<Wakeup> {
         vec![
-            Wakeup { fd: self.queue.doorbell().as_raw_fd(), token: DOORBELL },
-            Wakeup { fd: self.core.timer.as_fd().as_raw_fd(), token: TIMER },
+            Wakeup::while_readable(self.queue.doorbell().as_raw_fd(), DOORBELL),
+            Wakeup::while_readable(self.core.timer.as_fd().as_raw_fd(), TIMER),
         ]
     }
 

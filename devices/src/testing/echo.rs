@@ -122,7 +122,7 @@ pub struct EchoTask {
 
 impl QueueTask for EchoTask {
     fn wakeups(&self) -> Vec<Wakeup> {
-        vec![Wakeup { fd: self.queue.doorbell().as_raw_fd(), token: 0 }]
+        vec![Wakeup::while_readable(self.queue.doorbell().as_raw_fd(), 0)]
     }
 
     fn on_event(&mut self, _token: u32) {

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::read;
 
 use crate::virtio::{QueueTask, Transport, Wakeup};
 
@@ -49,5 +50,10 @@ fn is_awake(wakeup: Wakeup) -> bool {
     // SAFETY: it is open as long as the task lives, which its caller has.
     let fd = unsafe { BorrowedFd::borrow_raw(wakeup.fd) };
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    let is_readable = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
+    if is_readable && wakeup.is_edge {
+        // Each time that it was written to is told of once.
+        read(fd, &mut [0; 8]).expect("an eventfd that is readable can be read");
+    }
+    is_readable
 }

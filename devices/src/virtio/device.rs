@@ -74,8 +74,8 @@ pub trait QueueTask: Any + Send {
     /// The descriptors that wake it when they are readable. Always the same while a worker has it.
     fn wakeups(&self) -> Vec<Wakeup>;
 
-    /// The descriptor with this token is readable, or was: the task makes it unreadable again, then does what there is
-    /// to do. Does not wait; a lot of work is done in parts, the task waking itself by its doorbell.
+    /// The descriptor with this token is readable, or was: the task makes it unreadable again, if it is not one that
+    /// [wakes when written](Wakeup::when_written), then does what there is to do. Does not wait; a lot of work is done in parts, the task waking itself by its doorbell.
     fn on_event(&mut self, token: u32);
 
     /// Takes no more requests and waits for those in flight. vCPUs are parked, or the driver gave up the queues.
@@ -97,6 +97,21 @@ pub struct Wakeup {
     pub fd: RawFd,
     /// What [`QueueTask::on_event`] is called with.
     pub token: u32,
+    /// It wakes the task once for each time that it is written to, and not as long as it is readable.
+    pub is_edge: bool,
+}
+
+impl Wakeup {
+    /// One that wakes the task as long as it is readable.
+    pub fn while_readable(fd: RawFd, token: u32) -> Self {
+        Self { fd, token, is_edge: false }
+    }
+
+    /// An eventfd that wakes the task whenever it is written to: it need not be read, which spares a system call for each
+    /// time. Where several are written before the task is called, it is called once.
+    pub fn when_written(fd: RawFd, token: u32) -> Self {
+        Self { fd, token, is_edge: true }
+    }
 }
 
 /// Why a device does not start. It asks its driver for a reset.

@@ -73,9 +73,9 @@ impl Switchboard {
     /// What wakes it, by [`Self::on_event`].
     pub(super) fn wakeups(&self) -> [Wakeup; 3] {
         [
-            Wakeup { fd: self.epoll.as_raw_fd(), token: HOST_ENDS },
-            Wakeup { fd: self.orders.bell().as_raw_fd(), token: ORDERS },
-            Wakeup { fd: self.timer.as_fd().as_raw_fd(), token: TIMER },
+            Wakeup::while_readable(self.epoll.as_raw_fd(), HOST_ENDS),
+            Wakeup::while_readable(self.orders.bell().as_raw_fd(), ORDERS),
+            Wakeup::while_readable(self.timer.as_fd().as_raw_fd(), TIMER),
         ]
     }
 

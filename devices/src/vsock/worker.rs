@@ -220,9 +220,8 @@ impl Core {
 impl QueueTask for VsockTask {
     fn wakeups(&self) -> Vec<Wakeup> {
         let Queues { receive, transmit, events } = &self.queues;
-        let doorbell = |queue: &VirtQueue| Wakeup {
-            fd: queue.doorbell().as_raw_fd(),
-            token: queue.index().into(),
+        let doorbell = |queue: &VirtQueue| {
+            Wakeup::while_readable(queue.doorbell().as_raw_fd(), queue.index().into())
         };
         let doorbells = [receive, transmit, events].map(doorbell);
         doorbells.into_iter().chain(self.core.switchboard.wakeups()).collect()

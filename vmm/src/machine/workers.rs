@@ -262,8 +262,10 @@ impl Runner {
                 self.tasks.len() - 1
             }
         };
-        for Wakeup { fd, token } in assigned.task.wakeups() {
-            self.listen(ControlOperation::Add, fd, join(place, token));
+        for Wakeup { fd, token, is_edge } in assigned.task.wakeups() {
+            let edge = if is_edge { EventSet::EDGE_TRIGGERED } else { EventSet::empty() };
+            let event = EpollEvent::new(EventSet::IN | edge, join(place, token));
+            self.listen(ControlOperation::Add, fd, event);
         }
         assigned.task.rearm();
         self.tasks[place] = Some(assigned);
@@ -286,13 +288,13 @@ impl Runner {
         let back: Vec<Assigned> =
             self.tasks.iter_mut().filter(wanted).filter_map(Option::take).collect();
         for Wakeup { fd, .. } in back.iter().flat_map(|assigned| assigned.task.wakeups()) {
-            self.listen(ControlOperation::Delete, fd, 0);
+            self.listen(ControlOperation::Delete, fd, EpollEvent::default());
         }
         Ok(back)
     }
 
-    fn listen(&self, operation: ControlOperation, fd: RawFd, number: u64) {
-        let outcome = self.epoll.ctl(operation, fd, EpollEvent::new(EventSet::IN, number));
+    fn listen(&self, operation: ControlOperation, fd: RawFd, event: EpollEvent) {
+        let outcome = self.epoll.ctl(operation, fd, event);
         // Only for a descriptor that is closed or already there, or without memory: a queue would be dead.
         assert!(outcome.is_ok(), "a task's descriptor cannot be listened to: {outcome:?}");
     }
@@ -318,18 +320,23 @@ mod tests {
     /// Says what was done to it.
     struct Spy {
         bell: Arc<EventFd>,
+        /// It does not read its bell.
+        is_edge: bool,
         stuck: Arc<AtomicBool>,
         log: Sender<&'static str>,
     }
 
     impl QueueTask for Spy {
         fn wakeups(&self) -> Vec<Wakeup> {
-            vec![Wakeup { fd: self.bell.as_raw_fd(), token: 7 }]
+            let wakeup = if self.is_edge { Wakeup::when_written } else { Wakeup::while_readable };
+            vec![wakeup(self.bell.as_raw_fd(), 7)]
         }
 
         fn on_event(&mut self, token: u32) {
             assert_eq!(token, 7);
-            let _ = self.bell.read();
+            if !self.is_edge {
+                let _ = self.bell.read();
+            }
             let _ = self.log.send("event");
         }
 
@@ -352,10 +359,14 @@ mod tests {
 
     impl Rig {
         fn new() -> (Self, Box<dyn QueueTask>) {
+            Self::of(false)
+        }
+
+        fn of(is_edge: bool) -> (Self, Box<dyn QueueTask>) {
             let bell = Arc::new(EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).unwrap());
             let stuck = Arc::new(AtomicBool::new(false));
             let (log, received) = channel();
-            let spy = Spy { bell: Arc::clone(&bell), stuck: Arc::clone(&stuck), log };
+            let spy = Spy { bell: Arc::clone(&bell), is_edge, stuck: Arc::clone(&stuck), log };
             (Self { bell, stuck, log: Mutex::new(received) }, Box::new(spy))
         }
 
@@ -381,6 +392,26 @@ mod tests {
         workers.take(back);
         rig.expect("rearm");
         rig.expect("event");
+    }
+
+    #[test]
+    fn bell_that_nobody_reads_wakes_once_for_each_ring() {
+        let mut workers = Workers::start(1).unwrap();
+        let (rig, task) = Rig::of(true);
+        workers.take(vec![Assigned { slot: 3, task }]);
+        rig.expect("rearm");
+        for _ in 0..3 {
+            rig.bell.write(1).unwrap();
+            rig.expect("event");
+        }
+        let back = workers.give_back(None, SOON).unwrap();
+        rig.expect("drain");
+        // Whoever takes it looks once, as it cannot know what was rung for.
+        workers.take(back);
+        rig.expect("rearm");
+        rig.expect("event");
+        workers.give_back(None, SOON).unwrap();
+        rig.expect("drain");
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl QueueTask for VhostTask {
         let fds =
             [(self.vhost.errors().as_raw_fd(), ERROR), (self.vhost.moved().as_raw_fd(), MOVED)];
         let nudge = nudge.map(|nudge| (nudge.as_raw_fd(), NUDGE));
-        fds.into_iter().chain(nudge).map(|(fd, token)| Wakeup { fd, token }).collect()
+        fds.into_iter().chain(nudge).map(|(fd, token)| Wakeup::while_readable(fd, token)).collect()
     }
 
     fn on_event(&mut self, token: u32) {
