@@ -32,6 +32,8 @@ pub struct BlockConfig {
     pub engine: Engine,
     /// Whether to lock a writable disk now. If not, it is [`Block::lock`](super::Block::lock)ed before the machine runs.
     pub lock: bool,
+    /// Other machines may write to it at the same time, if they share it too.
+    pub shared: bool,
     /// Called by each thread of a pool.
     pub thread_start: Option<ThreadStart>,
 }
@@ -48,6 +50,7 @@ impl Default for BlockConfig {
             limits: RateLimits::default(),
             engine: Engine::Auto,
             lock: true,
+            shared: false,
             thread_start: None,
         }
     }

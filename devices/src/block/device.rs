@@ -16,7 +16,7 @@ use vm_memory::{GuestMemory, Permissions};
 use super::backend::{Backend, Engine, Pool, RingBackend};
 use super::config::{BlockConfig, BlockError};
 use super::disk::Disk;
-use super::file::{DiskError, LockError, lock, unlock};
+use super::file::{DiskError, LockError, lock, lock_shared, unlock};
 use super::images::OverlayState;
 use super::metrics::{BlockCounters, Metrics};
 use super::request::{
@@ -39,6 +39,8 @@ const WRITEBACK: usize = 32;
 /// A disk.
 pub struct Block {
     disk: Disk,
+    /// Other machines write to it too.
+    is_shared: bool,
     shared: Arc<Shared>,
     queue_sizes: Vec<u16>,
     engine: Engine,
@@ -58,7 +60,8 @@ impl Block {
         if !config.read_only {
             disk.check_writable()?;
             if config.lock {
-                disk.written_fd().map_or(Ok(()), lock).map_err(BlockError::Lock)?;
+                let take = if config.shared { lock_shared } else { lock };
+                disk.written_fd().map_or(Ok(()), take).map_err(BlockError::Lock)?;
             }
         }
         config.check()?;
@@ -96,7 +99,8 @@ impl Block {
             metrics: Metrics::default(),
         };
         let queue_sizes = vec![config.queue_size; config.queues.into()];
-        Ok(Self { disk, shared: Arc::new(shared), queue_sizes, engine, lanes })
+        let (shared, is_shared) = (Arc::new(shared), config.shared);
+        Ok(Self { disk, is_shared, shared, queue_sizes, engine, lanes })
     }
 
     /// What it is on.
@@ -117,7 +121,7 @@ impl Block {
     /// Takes a writable disk for this machine, where [`BlockConfig::lock`] left that for later.
     pub fn lock(&self) -> Result<(), LockError> {
         let fd = self.disk.written_fd().filter(|_| !self.shared.read_only);
-        fd.map_or(Ok(()), lock)
+        fd.map_or(Ok(()), if self.is_shared { lock_shared } else { lock })
     }
 
     /// Lets go of the disk, for another machine to take it. This one must not run any more.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::Arc;
 
-use libc::{F_UNLCK, F_WRLCK, SEEK_SET, c_int, c_short, flock};
+use libc::{F_RDLCK, F_UNLCK, F_WRLCK, SEEK_SET, c_int, c_short, flock};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use thiserror::Error;
 
@@ -178,7 +178,16 @@ impl AsFd for DiskFile {
 /// one, until the last is closed or [`unlock`] is called. Who hands a disk over calls that: closing is not enough, as a
 /// ring keeps its file for a while after it was closed, and others may have duplicates.
 pub fn lock(fd: BorrowedFd<'_>) -> Result<(), LockError> {
-    let mut range = whole(F_WRLCK);
+    take(fd, F_WRLCK)
+}
+
+/// Takes the disk for writing beside others who share it as well; nobody then has it for itself. Else as [`lock`].
+pub fn lock_shared(fd: BorrowedFd<'_>) -> Result<(), LockError> {
+    take(fd, F_RDLCK)
+}
+
+fn take(fd: BorrowedFd<'_>, kind: c_int) -> Result<(), LockError> {
+    let mut range = whole(kind);
     match fcntl(fd, FcntlArg::F_OFD_SETLK(&range)) {
         Ok(_) => Ok(()),
         Err(nix::Error::EAGAIN | nix::Error::EACCES) => {
@@ -305,6 +314,19 @@ mod tests {
         assert!(matches!(error, LockError::HeldByFile));
         unlock(first.as_fd()).unwrap();
         lock(second.as_fd()).unwrap();
+    }
+
+    #[test]
+    fn shared_lock_is_held_by_several_and_keeps_out_who_wants_all() {
+        let file = file(4096);
+        let (first, second, third) = (open(&file), open(&file), open(&file));
+        lock_shared(first.as_fd()).unwrap();
+        lock_shared(second.as_fd()).unwrap();
+        assert!(matches!(lock(third.as_fd()), Err(LockError::HeldByFile)));
+        unlock(first.as_fd()).unwrap();
+        unlock(second.as_fd()).unwrap();
+        lock(third.as_fd()).unwrap();
+        assert!(matches!(lock_shared(first.as_fd()), Err(LockError::HeldByFile)));
     }
 
     #[test]

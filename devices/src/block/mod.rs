@@ -47,7 +47,7 @@ pub use self::backend::{Engine, ThreadStart};
 pub use self::config::{BlockConfig, BlockError, ErrorPolicy};
 pub use self::device::Block;
 pub use self::disk::Disk;
-pub use self::file::{DiskError, DiskFile, DiskIdentity, LockError, lock, unlock};
+pub use self::file::{DiskError, DiskFile, DiskIdentity, LockError, lock, lock_shared, unlock};
 #[cfg(feature = "fuzz")]
 pub use self::fuzzing::look_at_request;
 #[cfg(feature = "fuzz")]

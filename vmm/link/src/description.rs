@@ -85,10 +85,17 @@ pub struct DiskHost {
     pub bytes: Option<Rate>,
     /// Requests.
     pub requests: Option<Rate>,
+    /// Other machines may write to it at the same time, if they share it too.
+    #[serde(skip_serializing_if = "is_not")]
+    pub shared: bool,
     /// What it is made of, each the backing file of the one before it; nothing if it is one raw file. The images come as
     /// `image/NAME/0` and so on, are only read, and what is written goes to `overlay/NAME`, a file of this machine's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageFormat>,
+}
+
+fn is_not(switch: &bool) -> bool {
+    !switch
 }
 
 /// How an image is to be read. It is never guessed.

@@ -81,6 +81,7 @@ pub(super) fn device(
             DiskEngine::Pool => Engine::Pool,
         },
         lock: false,
+        shared: host.shared,
         thread_start: Some(sandbox::thread_start(ThreadKind::Disk)),
     };
     let (owner, failed) = (owner.clone(), name.clone());
