@@ -19,6 +19,7 @@ use super::disk::Disk;
 use super::file::{DiskError, LockError, lock, lock_shared, unlock};
 use super::images::OverlayState;
 use super::metrics::{BlockCounters, Metrics};
+use super::reader::DiskReader;
 use super::request::{
     MAX_DISCARD_RANGES, MAX_DISCARD_SECTORS, MAX_SEGMENTS, MAX_ZERO_RANGES, MAX_ZERO_SECTORS,
     SECTOR,
@@ -67,6 +68,11 @@ impl Block {
         config.check()?;
         let (engine, backends) = backends(&disk, &config).map_err(BlockError::Backend)?;
         Self::with(disk, config, report, (engine, backends))
+    }
+
+    /// Reads what is on it now. For when none of its queues is served: what a guest writes meanwhile may be seen or not.
+    pub fn reader(&self) -> DiskReader {
+        DiskReader::new(&self.disk, self.shared.block_size)
     }
 
     /// One whose transfers these backends do, one for each queue.

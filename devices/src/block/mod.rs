@@ -24,7 +24,7 @@
 //! **System calls.** When made, before lock-in: fcntl, lseek, statx, ioctl(BLKSSZGET), eventfd2, timerfd_create, and
 //! io_uring_setup, io_uring_register and mmap, or clone3. At work: read, write, timerfd_settime, poll, and io_uring_enter,
 //! or futex and (on the disk's threads only) preadv, pwritev, fdatasync, fallocate, and pread64, pwrite64 for images. The
-//! owner: lseek to resize, fcntl to lock.
+//! owner: lseek to resize, fcntl to lock, preadv and pread64 to read what it boots from ([`DiskReader`]).
 //!
 //! **Pause** waits for transfers at the backend, with a deadline. **Saved** are what the guest was promised (checked
 //! when loading), the cache mode and the requests held; in a record of its own, which parts of the disk are in the overlay.
@@ -39,6 +39,7 @@ mod file;
 mod fuzzing;
 mod images;
 mod metrics;
+mod reader;
 mod request;
 mod state;
 mod worker;
@@ -57,6 +58,7 @@ pub use self::images::{
     Qcow2Error,
 };
 pub use self::metrics::BlockCounters;
+pub use self::reader::DiskReader;
 pub use self::request::{Action, Request, SectorRange, Segment};
 pub use self::state::{BlockState, HeldRequest};
 pub use self::worker::{BlockTask, DiskFailure, FailureReport};

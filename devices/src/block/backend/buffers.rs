@@ -107,7 +107,7 @@ pub(super) fn are_aligned(vectors: &[iovec], alignment: Alignment) -> bool {
 
 /// Memory of our own that any disk can take.
 #[derive(Debug)]
-pub(super) struct AlignedBuffer {
+pub(in crate::block) struct AlignedBuffer {
     bytes: Vec<u8>,
     start: usize,
     length: usize,
@@ -115,19 +115,19 @@ pub(super) struct AlignedBuffer {
 
 impl AlignedBuffer {
     /// Zeroes.
-    pub(super) fn new(length: usize, alignment: usize) -> Self {
+    pub(in crate::block) fn new(length: usize, alignment: usize) -> Self {
         let bytes = vec![0; length + alignment];
         let past = bytes.as_ptr().addr() % alignment;
         let start = if past == 0 { 0 } else { alignment - past };
         Self { bytes, start, length }
     }
 
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
+    pub(in crate::block) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.length]
     }
 
     /// The first `length` bytes as the kernel takes them.
-    pub(super) fn vector(&mut self, length: usize) -> iovec {
+    pub(in crate::block) fn vector(&mut self, length: usize) -> iovec {
         let bytes = &mut self.bytes()[..length];
         iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
     }

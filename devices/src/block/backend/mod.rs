@@ -15,7 +15,7 @@ use std::io;
 use libc::c_int;
 use vmm_sys_util::eventfd::EventFd;
 
-pub(super) use self::buffers::{Alignment, GuestBuffers};
+pub(super) use self::buffers::{AlignedBuffer, Alignment, GuestBuffers};
 pub(super) use self::pool::Pool;
 pub use self::pool::ThreadStart;
 pub(super) use self::ring::RingBackend;
