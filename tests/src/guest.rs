@@ -1,7 +1,6 @@
 //! Linux guests for tests that run in a node, where `--asset` says by the environment where things are.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -12,6 +11,7 @@ use corten_link::{
     NetworkHost, Request, Restoration, Role,
 };
 use corten_vmm::arch::x86_64::boot::BootSource;
+use corten_vmm::machine::Hosts;
 
 use crate::host;
 use crate::process::{VmProcess, asset, disk, grants_of, machine};
@@ -124,24 +124,20 @@ impl ScriptedGuest {
 
     /// Goes on with it in a new process.
     pub fn load(&self, saved: Grant) -> Result<VmProcess> {
-        VmProcess::load_granted(saved, self.grant()?, self.disk_hosts())
+        VmProcess::load_granted(saved, self.grant()?, Hosts::of(&self.machine))
     }
 
     /// Goes on with a snapshot of it in a new process, as a copy whose memory is filled in while it runs.
     pub fn restore(&self, files: &SnapshotFiles) -> Result<VmProcess> {
         let mut devices = self.grant()?;
         devices.push((Role::userfaultfd(), host::userfaultfd()?));
-        let how = Restoration { disks: self.disk_hosts(), ..Restoration::default() };
+        let Hosts { disks, networks, entropy } = Hosts::of(&self.machine);
+        let how = Restoration { disks, networks, entropy, ..Restoration::default() };
         VmProcess::restore_granted(files, self.source()?, devices, how)
     }
 
     fn source(&self) -> Result<BootSource> {
         source(&format!("quiet corten.script=/dev/vda corten.modules={}", self.modules))
-    }
-
-    fn disk_hosts(&self) -> BTreeMap<String, DiskHost> {
-        let disks = self.machine.disks.iter();
-        disks.map(|disk| (disk.name.clone(), disk.host.clone())).collect()
     }
 
     /// Saves it, and has it go on in a new process at once.

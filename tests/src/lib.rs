@@ -5,6 +5,7 @@
 //! never reports fails its test instead of hanging it.
 
 pub mod boot;
+pub mod caller;
 pub mod deadline;
 pub mod dirty_log;
 pub mod exit_stop;

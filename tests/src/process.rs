@@ -1,6 +1,5 @@
 //! Corten's VM process, driven by a test as its control peer.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,11 +12,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use corten_link::{
-    Counters, DiskDescription, DiskHost, EntropyHost, Event, Grant, Link, MachineDescription,
-    Message, Reply, Request, Restoration, Role,
+    Counters, DiskDescription, DiskHost, Event, Grant, Link, MachineDescription, Message, Reply,
+    Request, Restoration, Role,
 };
 use corten_vmm::arch::x86_64::boot::BootSource;
+use corten_vmm::machine::Hosts;
 
+use crate::caller::{Answer, Caller};
 use crate::host;
 use crate::snapshot_files::SnapshotFiles;
 
@@ -42,6 +43,9 @@ pub struct VmProcess {
     reader: Option<JoinHandle<()>>,
     /// Held while it listens.
     ears: Arc<Mutex<()>>,
+    /// Who answers events, if not the test, and by what.
+    answer: Arc<Mutex<Option<Answer>>>,
+    caller: Caller,
     next_id: u64,
 }
 
@@ -84,13 +88,9 @@ impl VmProcess {
     }
 
     /// Goes on with a machine that another process saved, with whatever its devices are made of. It is paused.
-    pub fn load_granted(
-        saved: Grant,
-        devices: Vec<(Role, OwnedFd)>,
-        disks: BTreeMap<String, DiskHost>,
-    ) -> Result<Self> {
+    pub fn load_granted(saved: Grant, devices: Vec<(Role, OwnedFd)>, hosts: Hosts) -> Result<Self> {
         let grant = saved.into_iter().chain(devices).collect();
-        let (networks, entropy) = (BTreeMap::new(), EntropyHost::default());
+        let Hosts { disks, networks, entropy } = hosts;
         Self::start(&[], grant, Request::Load { disks, networks, entropy })
     }
 
@@ -101,7 +101,7 @@ impl VmProcess {
 
     /// Goes on with a machine that another process saved, with these files as its disks. It is paused.
     pub fn load_with_disks(saved: Grant, disks: &[(&str, &File)]) -> Result<Self> {
-        Self::load_granted(saved, grants_of(disks)?, BTreeMap::new())
+        Self::load_granted(saved, grants_of(disks)?, Hosts::default())
     }
 
     /// Goes on with a snapshot, with these files as its disks. It is paused.
@@ -176,19 +176,36 @@ impl VmProcess {
         let link = Arc::new(ours);
         let receiver = Arc::clone(&link);
         let (sender, messages) = channel();
-        let ears = Arc::new(Mutex::new(()));
-        let open_ears = Arc::clone(&ears);
+        let (ears, answer) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(None)));
+        let (open_ears, answers) = (Arc::clone(&ears), Arc::clone(&answer));
+        let caller = Caller::new(Arc::clone(&link));
+        let answers_by = caller.clone();
         std::thread::spawn(move || {
             loop {
                 drop(open_ears.lock());
                 let Ok(message) = receiver.receive() else { return };
+                let answer = answers.lock().unwrap_or_else(PoisonError::into_inner);
+                if is_answered(&message.0, &answers_by, answer.as_ref()) {
+                    continue;
+                }
                 if sender.send(message).is_err() {
                     return;
                 }
             }
         });
         let (events, reader) = (Vec::new(), Some(reader));
-        let mut process = Self { child, link, messages, events, console, reader, ears, next_id: 0 };
+        let mut process = Self {
+            child,
+            link,
+            messages,
+            events,
+            console,
+            reader,
+            ears,
+            answer,
+            caller,
+            next_id: 0,
+        };
         process.ask(first)?;
         Ok(process)
     }
@@ -247,6 +264,23 @@ impl VmProcess {
             (Reply::Counters { counters }, _) => Ok(counters),
             (other, _) => bail!("{other:?}"),
         }
+    }
+
+    /// For requests beside those of the test, as long as the process lives.
+    pub fn caller(&self) -> Caller {
+        self.caller.clone()
+    }
+
+    /// Has everything that it tells by itself answered by `answer`, also what it told already.
+    pub fn answer_by(&mut self, answer: Answer) {
+        let mut place = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.messages.try_iter().filter_map(|(message, _)| match message {
+            Message::Event { event } => Some(event),
+            _ => None,
+        });
+        self.events.extend(told);
+        self.events.retain(|event| !answer(&self.caller, event));
+        *place = Some(answer);
     }
 
     /// Sends whatever text.
@@ -382,6 +416,15 @@ impl VmProcess {
     /// How many descriptors it has open.
     pub fn open_descriptors(&self) -> Result<usize> {
         Ok(std::fs::read_dir(format!("/proc/{}/fd", self.id()))?.count())
+    }
+}
+
+/// Whether nobody waits for a message: it is a reply to whoever answers, or was answered.
+fn is_answered(message: &Message, caller: &Caller, answer: Option<&Answer>) -> bool {
+    match message {
+        Message::Event { event } => answer.is_some_and(|answer| answer(caller, event)),
+        Message::Reply { id, .. } => Caller::asked(*id),
+        _ => false,
     }
 }
 

@@ -32,6 +32,9 @@ static const struct {
 	{"entropy", command_entropy},
 	{"hostile", command_hostile},
 	{"network", command_network},
+	{"filters", command_filters},
+	{"streams", command_streams},
+	{"vsock", command_vsock},
 	{"processors", command_processors},
 	{"loop", command_loop},
 	{"undefined", command_undefined},
@@ -66,7 +69,7 @@ static const char *command_line_of(const u8 *information, u32 entry)
 
 static int run(const char *command)
 {
-	if (is_word(command, "hello"))
+	if (is_word(command, "hello") || is_word(command, "quiet"))
 		return 1;
 	for (u64 i = 0; i < sizeof commands / sizeof *commands; i++) {
 		if (is_word(command, commands[i].name)) {
@@ -100,9 +103,12 @@ void guest_start(const u8 *information, u32 entry)
 
 	catch_traps();
 	command_line = command_line_of(information, entry);
-	say(entry == ENTRY_PVH ? "microguest by PVH entry: " : "microguest by 64-bit entry: ");
-	say(command_line);
-	say("\n");
+	/* Each letter may be an exit. */
+	if (!is_word(next_command(command_line), "quiet")) {
+		say(entry == ENTRY_PVH ? "microguest by PVH entry: " : "microguest by 64-bit entry: ");
+		say(command_line);
+		say("\n");
+	}
 	report(EVENT_HELLO, entry);
 	guest_main(command_line);
 }

@@ -14,6 +14,18 @@ void say_number(u64 number)
 		out8(CONSOLE_PORT, "0123456789abcdef"[number >> shift & 0xf]);
 }
 
+void say_rounds(const char *command, u64 rounds, u64 attempts, u64 losses)
+{
+	say(command);
+	say(": ");
+	say_number(rounds);
+	say(" rounds, ");
+	say_number(attempts);
+	say(" attempts, ");
+	say_number(losses);
+	say(" losses\n");
+}
+
 void report(u32 event, u64 value)
 {
 	const u32 words[RESULT_SIZE / sizeof(u32)] = {event, value, value >> 32};

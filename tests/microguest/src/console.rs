@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::draw::draws;
+use crate::draw::{drawn_bytes, draws};
 use crate::protocol::CONSOLE_LARGEST;
 
 /// Settings of the command `console`, which its text gives.
@@ -23,10 +23,7 @@ impl fmt::Display for ConsoleWork {
 impl ConsoleWork {
     /// What the guest sends, and wants to receive.
     pub fn stream(&self) -> Vec<u8> {
-        let part = |draw: u64| {
-            let length = 1 + (draw & 0xffff_ffff) % CONSOLE_LARGEST;
-            (0..length).map(move |at| ((draw >> 32) + at).to_le_bytes()[0])
-        };
+        let part = |draw| drawn_bytes(draw, CONSOLE_LARGEST);
         draws(self.seed).take(self.rounds).flat_map(part).collect()
     }
 

@@ -9,6 +9,7 @@
 //! | command | settings (default) | what the guest does |
 //! |---|---|---|
 //! | `hello` | | nothing: it says hello anyway |
+//! | `quiet` | | nothing; as the first command it keeps the guest from saying hello on its console |
 //! | `write` | `first`, `pages` (1), `step` (0x1000), `value` | writes `value` to one word each `step` bytes, `pages` times |
 //! | `fill` | `first`, `pages` (1), `step` (8), `seed` | fills pages with [`word_at`], one word each `step` bytes |
 //! | `check` | as `fill` | reads them back; counts wrong words |
@@ -18,11 +19,14 @@
 //! | `timer` | `vector` (0x42), `count` (1), `ticks` (1000000) | arms the local APIC's timer for each interrupt anew |
 //! | `count` | `first`, `every` (64) | counts for ever, checks its memory each time, reports each `every` steps |
 //! | `disk` | `rounds`, `blocks`, `sectors`, `seed` and more: see below | reads and writes by a virtio-blk driver |
-//! | `balloon` | `rounds` (16), `seed` (1), `event_index` (1) | gives pages to a virtio-balloon device, takes them back; see [`BalloonWork`] |
+//! | `balloon` | `rounds` (16), `seed` (1), `asked` (0), `event_index` (1) | gives pages to a virtio-balloon device, takes them back, says how it uses memory; see [`BalloonWork`] |
 //! | `console` | `rounds` (16), `seed` (1), `event_index` (1) | echoes by a virtio-console device; see [`ConsoleWork`] |
 //! | `entropy` | `rounds` (16), `seed` (1), `event_index` (1) | asks a virtio-rng device; [`EntropyWork`] knows what comes of it |
 //! | `hostile` | `rounds`, `seed`, `steps` and more: see below | attacks a virtio device while a disk works |
 //! | `network` | `rounds` (16), `seed` (1), `event_index` (1) | sends and receives by a virtio-net device; see [`NetworkWork`] |
+//! | `filters` | `rounds` (8), `seed` (1), `event_index` (1) | asks a virtio-net device for some frames and not for others; see [`FiltersWork`] |
+//! | `streams` | `rounds` (4), `seed` (1), `exits` (1), `event_index` (1) | exchanges messages by a named port of a virtio-console device; see [`StreamsWork`] |
+//! | `vsock` | `rounds` (4), `seed` (1), `exits` (1), `event_index` (1) | opens streams by a virtio-vsock device and has some opened; see [`VsockWork`] |
 //! | `processors` | `count` (1) | starts all other CPUs, waits until `count` of them have started |
 //! | `loop` | | loops for ever without an exit |
 //! | `undefined` | | executes `ud2` |
@@ -51,9 +55,13 @@ mod draw;
 mod entropy;
 mod event;
 mod failure;
+mod filters;
 mod hostile;
 mod network;
 pub mod protocol;
+mod streams;
+mod tally;
+mod vsock;
 
 pub use balloon::BalloonWork;
 pub use console::ConsoleWork;
@@ -61,8 +69,12 @@ pub use disk::DiskWork;
 pub use entropy::EntropyWork;
 pub use event::{Entry, Event, ResultPort};
 pub use failure::DriverFailure;
+pub use filters::FiltersWork;
 pub use hostile::HostileWork;
 pub use network::NetworkWork;
+pub use streams::{Message, StreamsWork};
+pub use tally::Tally;
+pub use vsock::{Introduction, VsockWork};
 
 /// The guest, an ELF file for [`protocol::IMAGE_START`] with a PVH note.
 pub const ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/microguest.elf"));

@@ -134,3 +134,38 @@ pub const CONSOLE_LARGEST: u64 = 64;
 pub const NETWORK_SMALLEST: u64 = 60;
 /// And of at most as many.
 pub const NETWORK_LARGEST: u64 = 1514;
+/// `vsock` connects to this port of the host's.
+pub const VSOCK_PORT: u32 = 5000;
+/// `vsock` sends at most as many bytes in a round, each way.
+pub const VSOCK_LARGEST: u64 = 1000;
+/// `vsock` keeps at most as many bytes of a stream.
+pub const VSOCK_BUFFER: u32 = 256;
+/// `streams` sends at most as many bytes at a time.
+pub const STREAMS_LARGEST: u64 = 200;
+/// `streams` gets answers in cells of as many bytes.
+pub const STREAMS_CELL: u32 = 60;
+/// `filters` gets frames of as many kinds for each of its own: to an address that is not listed, one that may be, a group that
+/// is not, one that may be, to everybody, and to its own address.
+pub const FILTERS_KINDS: u32 = 6;
+/// The last byte of the addresses that may be listed.
+pub const FILTERS_LISTED: u8 = 0x88;
+/// The last byte of its own address, or one less than that.
+pub const FILTERS_OWN: u8 = 0x10;
+/// What `filters` asks for are bits of what it draws: everything.
+pub const FILTERS_PROMISCUOUS: u32 = 12;
+/// All groups.
+pub const FILTERS_ALL_MULTICAST: u32 = 1;
+/// All addresses.
+pub const FILTERS_ALL_UNICAST: u32 = 2;
+/// No groups.
+pub const FILTERS_NO_MULTICAST: u32 = 3;
+/// Nothing for everybody.
+pub const FILTERS_NO_BROADCAST: u32 = 4;
+/// One more address.
+pub const FILTERS_UNICAST_TABLE: u32 = 5;
+/// One group.
+pub const FILTERS_MULTICAST_TABLE: u32 = 6;
+/// Another address of its own.
+pub const FILTERS_ADDRESS: u32 = 7;
+/// Two pairs of queues.
+pub const FILTERS_PAIRS: u32 = 8;

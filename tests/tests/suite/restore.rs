@@ -5,15 +5,18 @@ mod balloon;
 mod console;
 mod entropy;
 mod network;
+mod streams;
+mod talk;
+mod vsock;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use corten_link::{DiskDescription, DiskEngine, DiskHost, EndReason, Event};
+use corten_link::{DiskDescription, DiskEngine, DiskHost, EndReason, Event, ImageFormat, Role};
 use corten_microguest::DiskWork;
-use corten_tests::lives;
+use corten_tests::lives::{self, Alone, Stops, reborn_in_company};
 use corten_tests::process::{VmProcess, disk, grants_of, machine};
 use corten_tests::vmm::microguest;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -50,11 +53,17 @@ fn start(
     VmProcess::boot_machine(machine, source, &[("data", disk_file)])
 }
 
-/// What the guest must have said, and what must be on its disk.
-fn check(work: &DiskWork, console: &str, disk: &File, before: &[u8]) -> Result<()> {
+/// What the guest must have said. Gives back what must be on its disk.
+fn check(work: &DiskWork, console: &str, before: &[u8]) -> Result<Vec<u8>> {
     let mut expected = before.to_vec();
     let line = work.console_line(work.apply(&mut expected));
     ensure!(console.contains(&line), "not {line:?} on the console:\n{console}");
+    Ok(expected)
+}
+
+/// The same, with what is on its disk.
+fn check_disk(work: &DiskWork, console: &str, disk: &File, before: &[u8]) -> Result<()> {
+    let expected = check(work, console, before)?;
     ensure!(content(disk)? == expected, "the disk is not as the guest left it");
     Ok(())
 }
@@ -69,7 +78,7 @@ fn undisturbed(work: &DiskWork, settings: &str, engine: DiskEngine) -> Result<()
         matches!(event, Event::Ended { reason: EndReason::PoweredOff, .. }),
         "{event:?}\n{console}"
     );
-    check(work, &console, &disk, &before)
+    check_disk(work, &console, &disk, &before)
 }
 
 /// Gives back in how many processes the guest lived.
@@ -80,7 +89,7 @@ fn reborn_at_every(n: u64, work: &DiskWork, settings: &str) -> Result<u64> {
     machine.disks = vec![disk("data")];
     let devices = grants_of(&[("data", &disk_file)])?;
     let lives = lives::reborn_at_every(n, &machine, &format!("{work} {settings}"), &devices)?;
-    check(work, &lives.console, &disk_file, &before)
+    check_disk(work, &lives.console, &disk_file, &before)
         .with_context(|| format!("{} lives at every {n}", lives.count))?;
     Ok(lives.count)
 }
@@ -109,6 +118,28 @@ fn guest_reborn_at_every_nth_exit_works_on_its_disk_as_if_undisturbed() -> Resul
         let lives = reborn_at_every(n, &work, settings)?;
         ensure!(lives > 4, "only {lives} lives at every {n}");
         eprintln!("at every {n}: {lives} lives");
+    }
+    Ok(())
+}
+
+/// Its image is only read; what the guest wrote is in the overlay, and where that is in the machine's state.
+#[test]
+fn guest_reborn_at_every_nth_exit_works_on_a_disk_of_images_as_if_undisturbed() -> Result<()> {
+    for stops in [Stops::NONE, Stops::at_every(7), Stops::at_every(31)] {
+        let work = DiskWork { rounds: 32, blocks: 32, sectors: 2, seed: 5 };
+        let (base, overlay) = (image(&work)?, memfd_create("overlay", MFdFlags::MFD_CLOEXEC)?);
+        let before = content(&base)?;
+        let mut machine = machine(1, MEMORY);
+        let host = DiskHost { images: vec![ImageFormat::Raw], ..DiskHost::default() };
+        machine.disks = vec![DiskDescription { host, ..disk("data") }];
+        let devices = [
+            (Role::image("data", 0)?, base.try_clone()?.into()),
+            (Role::overlay("data")?, overlay),
+        ];
+        let lives = reborn_in_company(stops, &machine, &work.to_string(), &devices, &mut Alone)?;
+        check(&work, &lives.console, &before)?;
+        ensure!(content(&base)? == before, "the image was written to");
+        eprintln!("{stops:?}: {} lives", lives.count);
     }
     Ok(())
 }

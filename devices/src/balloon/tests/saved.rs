@@ -1,5 +1,8 @@
 //! What is saved and what may be loaded.
 
+use proptest::option;
+use proptest::prelude::*;
+
 use super::*;
 use crate::virtio::Device;
 
@@ -161,4 +164,21 @@ fn interval_too_long_for_a_timer_is_kept_and_never_comes() {
     bench.pause();
     let state: BalloonState = bench.save().take("balloon").unwrap();
     assert_eq!(state.statistics_interval, Some(Duration::MAX));
+}
+
+proptest! {
+    #[test]
+    fn save_load_save_is_equal(
+        target_pages: u32,
+        actual_pages: u32,
+        statistics_interval in option::of((1..u64::MAX).prop_map(Duration::from_nanos)),
+        held in option::of(0_u16..128),
+    ) {
+        let state = BalloonState { target_pages, actual_pages, statistics_interval, held };
+        let mut records = Records::default();
+        records.put("balloon", &state).unwrap();
+        let mut balloon = Balloon::new(WITH_ALL).unwrap();
+        balloon.load("balloon", &mut records.clone()).unwrap();
+        prop_assert_eq!(saved(&balloon), records);
+    }
 }

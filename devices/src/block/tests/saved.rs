@@ -1,5 +1,8 @@
 //! What is saved and what may be loaded.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::virtio::Device;
 
@@ -132,4 +135,48 @@ fn held_requests_that_cannot_be_do_not_start() {
     let error = target.function.activate().err().unwrap();
     assert_eq!(error.to_string(), "queue 0 has chains in flight that nobody holds");
     assert_ne!(target.driver.status() & FakeDriver::NEEDS_RESET, 0);
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let segment = (any::<u64>(), any::<u32>())
+        .prop_map(|(address, length)| Segment { address: GuestAddress(address), length });
+    let segments = vec(segment, 0..4);
+    let range = (any::<u64>(), any::<u32>(), any::<bool>())
+        .prop_map(|(sector, sectors, unmap)| SectorRange { sector, sectors, unmap });
+    let ranges = vec(range, 0..4);
+    prop_oneof![
+        (any::<u64>(), segments.clone())
+            .prop_map(|(sector, segments)| Action::Read { sector, segments }),
+        (any::<u64>(), segments.clone())
+            .prop_map(|(sector, segments)| Action::Write { sector, segments }),
+        Just(Action::Flush),
+        segments.prop_map(|segments| Action::GetId { segments }),
+        ranges.clone().prop_map(|ranges| Action::Discard { ranges }),
+        ranges.prop_map(|ranges| Action::WriteZeroes { ranges }),
+    ]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    (any::<u16>(), any::<u64>(), action()).prop_map(|(head, status, action)| Request {
+        head,
+        status: GuestAddress(status),
+        action,
+    })
+}
+
+proptest! {
+    #[test]
+    fn save_load_save_is_equal(
+        writeback: bool,
+        first in vec(request(), 0..8),
+        second in vec(request(), 0..8),
+    ) {
+        let (mut block, _file) = block(BlockConfig { queues: 2, ..with(Engine::Pool) });
+        let held = |queue| move |request| HeldRequest { queue, request };
+        let held = first.into_iter().map(held(0)).chain(second.into_iter().map(held(1))).collect();
+        let usual: BlockState = saved(&block).take("vda").unwrap();
+        let state = BlockState { writeback, held, ..usual };
+        load(&mut block, &state).unwrap();
+        prop_assert_eq!(saved(&block).take::<BlockState>("vda").unwrap(), state);
+    }
 }

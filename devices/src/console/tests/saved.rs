@@ -1,5 +1,7 @@
 //! What is saved and what may be loaded.
 
+use proptest::prelude::*;
+
 use super::*;
 
 const GOLDEN: &str = include_str!("golden-v1.json");
@@ -232,4 +234,41 @@ fn output_that_was_shown_in_part_goes_on_where_it_was() {
     assert_eq!(first as u64 + rest, LONG_CHAIN as u64);
     target.send(0, b"x");
     assert!(target.is_sent(0));
+}
+
+/// Any that a port can be in.
+fn dialogue(is_console: bool) -> impl Strategy<Value = Dialogue> {
+    any::<[bool; 6]>().prop_map(move |[is_ready, guest, told, first, second, third]| {
+        let mut dialogue = Dialogue::default();
+        dialogue.is_ready = is_ready;
+        dialogue.is_guest_open = is_ready && guest;
+        dialogue.is_told_open = is_ready && told;
+        dialogue.owed = Owed {
+            add: !is_ready && first,
+            console: is_ready && is_console && first,
+            name: is_ready && !is_console && second,
+            size: is_ready && is_console && third,
+        };
+        dialogue
+    })
+}
+
+proptest! {
+    #[test]
+    fn save_load_save_is_equal(
+        first in dialogue(true),
+        second in dialogue(false),
+        sent: u64,
+        columns: u16,
+        rows: u16,
+    ) {
+        let mut saved = state(&console());
+        saved.size = TerminalSize { columns, rows };
+        saved.ports[0].dialogue = first;
+        saved.ports[0].sent = sent;
+        saved.ports[1].dialogue = second;
+        let again = state(&load(&saved).unwrap());
+        let bytes = |state: &ConsoleState| serde_json::to_string(state).unwrap();
+        prop_assert_eq!(bytes(&again), bytes(&saved));
+    }
 }

@@ -1,5 +1,10 @@
 //! What is saved and what may be loaded.
 
+use std::cell::RefCell;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 
 const GOLDEN: &str = include_str!("golden-v1.json");
@@ -118,5 +123,45 @@ fn chains_in_flight_that_nobody_holds_do_not_start() {
         target.load(&records).unwrap();
         let error = target.function.activate().err().unwrap();
         assert_eq!(error.to_string(), "queue 0 has chains in flight that nobody holds");
+    });
+}
+
+fn table() -> impl Strategy<Value = MacTable> {
+    let listed = vec(any::<[u8; 6]>().prop_map(MacAddress), 0..=64).prop_map(MacTable::Listed);
+    prop_oneof![4 => listed, 1 => Just(MacTable::TooMany)]
+}
+
+fn filter() -> impl Strategy<Value = ReceiveFilter> {
+    let mac = any::<[u8; 6]>().prop_map(MacAddress).prop_filter("of nobody", |mac| mac.is_valid());
+    (mac, any::<[bool; 6]>(), table(), table()).prop_map(|(mac, modes, unicast, multicast)| {
+        let [promiscuous, all_multicast, all_unicast, no_multicast, no_unicast, no_broadcast] =
+            modes;
+        ReceiveFilter {
+            mac,
+            promiscuous,
+            all_multicast,
+            all_unicast,
+            no_multicast,
+            no_unicast,
+            no_broadcast,
+            unicast,
+            multicast,
+        }
+    })
+}
+
+#[test]
+fn save_load_save_is_equal() {
+    in_new_network(|| {
+        let net = Net::new(&NetConfig::new(MAC), taps(2)).unwrap();
+        let usual: NetState = saved(&net).take("net1").unwrap();
+        let net = RefCell::new(net);
+        proptest!(|(filter in filter(), active_pairs in 1_u16..=2, announce: bool)| {
+            let state = NetState { filter, active_pairs, announce, ..usual.clone() };
+            let mut records = Records::default();
+            records.put("net1", &state).unwrap();
+            net.borrow_mut().load("net1", &mut records.clone()).unwrap();
+            prop_assert_eq!(saved(&net.borrow()), records);
+        });
     });
 }

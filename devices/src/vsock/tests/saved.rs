@@ -1,5 +1,7 @@
 //! What is saved and what may be loaded.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::virtio::Device;
 
@@ -150,4 +152,16 @@ fn packets_of_connections_before_the_move_are_reset() {
     target.send_data(b"lost");
     target.receive_one(Operation::Reset);
     assert_eq!(target.connections(), 0);
+}
+
+proptest! {
+    #[test]
+    fn save_load_save_is_equal(guest_cid in 3..0xffff_ffff_u64, owes_reset: bool) {
+        let saved = VsockState { guest_cid, owes_reset };
+        let mut records = Records::default();
+        records.put("vsock", &saved).unwrap();
+        let mut vsock = vsock(guest_cid);
+        vsock.load("vsock", &mut records).unwrap();
+        prop_assert_eq!(state(&vsock), saved);
+    }
 }
