@@ -121,6 +121,7 @@ impl TestMachine {
         let (owner, notices) = channel();
         let console = Console::default();
         let lent = Lent {
+            console_input: None,
             vm: vm()?,
             console: Box::new(console.clone()),
             owner,

@@ -143,6 +143,7 @@ fn descriptors(mut grant: Grant) -> Result<Descriptors, ControlError> {
         snapshot_records: file(Role::snapshot_records()),
         userfaultfd: grant.remove(&Role::userfaultfd()),
         console: grant.remove(&Role::console()),
+        console_input: grant.remove(&Role::console_input()),
         devices: grant,
     })
 }

@@ -10,7 +10,7 @@
 //! | [`GenerationId`] | 16 bytes of RAM        | by `Acpi`  | tells the guest that it was copied       | the id                                 |
 //!
 //! None has a thread: registers are answered on vCPU threads under the device's own lock, the rest is called by the
-//! machine's owner. There is nothing for a pause to wait for. With all vCPUs parked and no input pushed, what `save`
+//! machine's owner, and [`SerialInput`] by an I/O worker. There is nothing for a pause to wait for. With all vCPUs parked and no input pushed, what `save`
 //! returns stays true. `load` takes a state whole or not at all, and raises the interrupt anew where one is due: a
 //! guest can live with one too many, not with one too few.
 //!
@@ -24,6 +24,7 @@ mod ports;
 mod pvpanic;
 mod rtc;
 mod serial;
+mod serial_input;
 #[cfg(test)]
 mod testing;
 mod uart;
@@ -34,6 +35,7 @@ pub use i8042::{I8042, I8042State};
 pub use pvpanic::{Pvpanic, PvpanicState};
 pub use rtc::{CENTURY as RTC_CENTURY, Clock, Rtc, RtcState, system_clock};
 pub use serial::{Serial, nonblocking};
+pub use serial_input::SerialInput;
 pub use uart::{INPUT_SIZE as SERIAL_INPUT_SIZE, SerialState};
 
 use crate::{RecordError, RecordName, State};

@@ -5,8 +5,8 @@
 //! waits for it ([`nonblocking`] makes a descriptor so): what a slow or absent reader does not take at once, after what
 //! its pipe or socket holds, is dropped and counted ([`Serial::dropped`]).
 //!
-//! **Input** is pushed by whoever reads the console ([`Serial::push_input`]), as much as there is room for. When there
-//! is room again, [`Serial::room`] says so.
+//! **Input** is pushed by whoever reads the console ([`Serial::push_input`]; in a machine [`super::SerialInput`]), as
+//! much as there is room for. When there is room again, [`Serial::room`] says so.
 //!
 //! **Interrupts** are edges: one for each cause that comes up, even while another waits. All registers and waiting
 //! input are saved; a loaded device raises its interrupt again if a cause is there, so that a guest that was stopped
@@ -73,6 +73,14 @@ impl Serial {
             self.interrupt.raise();
         }
         taken
+    }
+
+    /// How many bytes of input would be taken now. If none, [`Self::room`] tells of it when there is room.
+    pub fn input_wanted(&self) -> usize {
+        let mut line = self.line();
+        let wanted = line.uart.input_wanted();
+        line.room_wanted |= wanted == 0;
+        wanted
     }
 
     /// Becomes readable when input that was turned down should be offered again: all earlier one has been read.
@@ -281,6 +289,19 @@ mod tests {
         assert_eq!(serial.push_input(&[7; 36]), 36);
         write(&serial, 2, &[1]);
         serial.room().read().unwrap_err();
+    }
+
+    #[test]
+    fn input_that_is_not_wanted_is_asked_for_later() {
+        let serial = serial();
+        assert_eq!(serial.input_wanted(), INPUT_SIZE);
+        assert_eq!(serial.push_input(&[7; INPUT_SIZE - 1]), INPUT_SIZE - 1);
+        assert_eq!(serial.input_wanted(), 1);
+        assert_eq!(serial.push_input(&[7]), 1);
+        serial.room().read().unwrap_err();
+        assert_eq!(serial.input_wanted(), 0);
+        (0..INPUT_SIZE).for_each(|_| assert_eq!(read_byte(&serial, 0), 7));
+        assert_eq!(serial.room().read().unwrap(), 1);
     }
 
     #[test]

@@ -153,12 +153,14 @@ impl SerialState {
 
     /// Takes bytes from outside, as many as there is room for. None in loopback, where the line is cut off.
     pub(super) fn receive(&mut self, bytes: &[u8]) -> usize {
-        if self.is_loopback() {
-            return 0;
-        }
-        let taken = bytes.len().min(INPUT_SIZE.saturating_sub(self.input.len()));
+        let taken = bytes.len().min(self.input_wanted());
         self.input.extend(&bytes[..taken]);
         taken
+    }
+
+    /// For how many bytes there is room.
+    pub(super) fn input_wanted(&self) -> usize {
+        if self.is_loopback() { 0 } else { INPUT_SIZE.saturating_sub(self.input.len()) }
     }
 
     /// Whether input would find an empty buffer.

@@ -8,6 +8,7 @@ void command_check(const char *command);
 void command_count(const char *command);
 void command_doorbell(const char *command);
 void command_read(const char *command);
+void command_typed(const char *command);
 void command_interrupts(const char *command);
 void command_timer(const char *command);
 void command_disk(const char *command);

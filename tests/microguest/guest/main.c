@@ -24,6 +24,7 @@ static const struct {
 	{"count", command_count},
 	{"doorbell", command_doorbell},
 	{"read", command_read},
+	{"typed", command_typed},
 	{"interrupts", command_interrupts},
 	{"timer", command_timer},
 	{"disk", command_disk},

@@ -15,6 +15,7 @@
 //! | `check` | as `fill` | reads them back; counts wrong words |
 //! | `doorbell` | `port` or `address`, `size` (4), `value`, `count` (1) | writes to a port or to memory-mapped I/O |
 //! | `read` | `port` or `address`, `size` (4) | reads once |
+//! | `typed` | `lines` (1) | says again what is typed at the serial console, until so many lines were |
 //! | `interrupts` | `vector` (0x41), `count` (1) | waits, halted, for interrupts and reports each |
 //! | `timer` | `vector` (0x42), `count` (1), `ticks` (1000000) | arms the local APIC's timer for each interrupt anew |
 //! | `count` | `first`, `every` (64) | counts for ever, checks its memory each time, reports each `every` steps |

@@ -1,12 +1,14 @@
 //! Corten's VM process with a microguest in it: lifecycle and control.
 
-use std::io::Seek;
+use std::io::{Seek, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use corten_link::{EndReason, Event, Grant, Reply, Request, Role, RunState};
 use corten_tests::process::VmProcess;
 use corten_tests::vmm::microguest;
+use corten_vmm::machine::Hosts;
 
 /// Long, for a machine in an emulator under load.
 const SOON: Duration = Duration::from_secs(60);
@@ -194,4 +196,30 @@ fn what_cannot_be_booted_is_said() -> Result<()> {
 fn tempfile() -> std::fs::File {
     let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
     nix::sys::memfd::memfd_create("empty", flags).expect("a memfd can be made").into()
+}
+
+#[test]
+fn what_is_typed_reaches_the_guest_also_across_a_pause_a_save_and_a_reset() -> Result<()> {
+    let commands = "typed lines=2 doorbell port=0x64 size=1 value=0xfe";
+    let (mut host, theirs) = UnixStream::pair()?;
+    let input =
+        || Ok::<_, anyhow::Error>(vec![(Role::console_input(), theirs.try_clone()?.into())]);
+    let machine = corten_tests::process::machine(1, MEMORY);
+    let mut process = VmProcess::boot_granted(machine, microguest(commands)?, input()?)?;
+    host.write_all(b"first line\n")?;
+    process.wait_for("\nfirst line\n", 1, SOON)?;
+    process.must(Request::Pause)?;
+    host.write_all(b"second, of which nothing is read before it goes on: ")?;
+    let saved = process.must(Request::Save)?;
+    drop(process);
+    let mut process = VmProcess::load_granted(saved, input()?, Hosts::default())?;
+    process.must(Request::Resume)?;
+    // More than the port holds at once.
+    let long = "x".repeat(1000);
+    host.write_all(long.as_bytes())?;
+    host.write_all(b"\n")?;
+    process.wait_for(&format!("before it goes on: {long}\n"), 1, SOON)?;
+    ensure!(process.next_event(SOON)? == Event::Reset);
+    host.write_all(b"third line\n")?;
+    process.wait_for("\nthird line\n", 1, SOON)
 }

@@ -61,6 +61,11 @@ impl Role {
         Self("console".into())
     }
 
+    /// Where the input of the serial console comes from: a stream socket, which may be the one its output goes to.
+    pub fn console_input() -> Self {
+        Self("console/input".into())
+    }
+
     /// Guest memory, a memfd.
     pub fn ram() -> Self {
         Self("ram".into())

@@ -8,6 +8,7 @@ mod blueprint;
 mod clock;
 mod devices;
 mod functions;
+mod keyboard;
 pub mod order;
 mod owner;
 mod peer;
@@ -18,6 +19,7 @@ mod vcpus;
 mod workers;
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -49,6 +51,8 @@ use clock::ClockState;
 pub use devices::{AnyDevice, DeviceSetupError, Devices, Hosts};
 pub use functions::FunctionError;
 use functions::Functions;
+use keyboard::Keyboard;
+pub use keyboard::KeyboardError;
 pub use owner::{Asked, Descriptors, End, Owner, OwnerError, Saved, chain};
 pub use platform::{Platform, PlatformError};
 pub use snapshots::SnapshotError;
@@ -123,6 +127,8 @@ pub struct Lent {
     pub vm: Vm,
     /// Where the serial console goes. A write that cannot succeed at once must fail.
     pub console: Box<dyn Write + Send>,
+    /// Where its input comes from: a socket, or nothing.
+    pub console_input: Option<OwnedFd>,
     /// Where notices go.
     pub owner: Sender<Input>,
     /// What the functions on its PCI bus are made of.
@@ -146,6 +152,9 @@ pub enum MachineError {
     /// A device.
     #[error(transparent)]
     Platform(#[from] PlatformError),
+    /// Input of the console.
+    #[error(transparent)]
+    Keyboard(#[from] KeyboardError),
     /// PCI functions.
     #[error(transparent)]
     Functions(#[from] FunctionError),
@@ -206,6 +215,7 @@ pub struct Machine {
     vm: Arc<Vm>,
     shape: StateShape,
     platform: Platform,
+    keyboard: Keyboard,
     functions: Functions,
     /// What answers at a fixed place.
     fixed: Buses,
@@ -228,6 +238,7 @@ impl Machine {
         vm.set_memory(&ram)?;
         vm.create_controllers(pages, layout::LINES)?;
         let platform = Platform::new(&vm, &ram, lent.console)?;
+        let keyboard = Keyboard::new(&platform.serial, lent.console_input)?;
         let processors = blueprint.vcpus.len();
         let functions =
             Functions::new(&blueprint.pci, processors, (&vm, &ram), lent.devices, &lent.owner)?;
@@ -257,6 +268,7 @@ impl Machine {
             vm,
             shape: shape.unwrap_or_default(),
             platform,
+            keyboard,
             functions,
             fixed,
             buses: Arc::default(),
@@ -342,6 +354,7 @@ impl Machine {
                 order::Resume::StartDevices => {
                     self.place_bars()?;
                     self.functions.start()?;
+                    self.keyboard.start();
                 }
                 order::Resume::AnnounceNetworks => {
                     if self.pending.iter().any(|pending| matches!(pending, Pending::State(_))) {
@@ -419,7 +432,10 @@ impl Machine {
                     self.stopped_at = Some(self.clock_now()?);
                     self.pending = self.read_times()?;
                 }
-                order::Stop::DrainDevices => self.functions.stop(limit)?,
+                order::Stop::DrainDevices => {
+                    self.keyboard.stop(limit)?;
+                    self.functions.stop(limit)?;
+                }
             }
         }
         Ok(())
@@ -432,6 +448,7 @@ impl Machine {
         self.running = true;
         // One of them may have moved a BAR as its last access.
         self.place_bars()?;
+        self.keyboard.start();
         Ok(self.vcpus.iter().try_for_each(|vcpu| vcpu.run(&self.buses))?)
     }
 
@@ -605,8 +622,9 @@ impl Machine {
     /// Takes the machine down and gives back its memory and its devices, for another one. Fails if a device does not
     /// finish in time: what it has begun would end in that memory.
     pub fn take_down(self, limit: Duration) -> Result<(Ram, Devices), MachineError> {
-        let Self { ram, vcpus, functions, fixed, buses, running, .. } = self;
-        drop(vcpus);
+        let Self { ram, vcpus, functions, keyboard, fixed, buses, running, .. } = self;
+        // What is typed from now on is the next machine's.
+        drop((vcpus, keyboard));
         if running {
             functions.stop(limit)?;
         }

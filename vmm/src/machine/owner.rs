@@ -55,6 +55,8 @@ pub struct Descriptors {
     pub initrd: Option<File>,
     /// Where the serial console goes.
     pub console: Option<OwnedFd>,
+    /// Where its input comes from.
+    pub console_input: Option<OwnedFd>,
     /// Guest memory of a saved machine.
     pub ram: Option<File>,
     /// A saved machine.
@@ -265,8 +267,12 @@ impl Owner {
             }
             None => Box::new(io::sink()),
         };
-        let lent =
-            Lent { vm, console, owner: self.sender.clone(), devices, extra_ports: Vec::new() };
+        let role = Role::console_input();
+        let console_input = self.descriptors.console_input.as_ref().map(OwnedFd::try_clone);
+        let console_input =
+            console_input.transpose().map_err(|source| OwnerError::Descriptor { role, source })?;
+        let (owner, extra_ports) = (self.sender.clone(), Vec::new());
+        let lent = Lent { vm, console, console_input, owner, devices, extra_ports };
         Ok(Machine::assemble(blueprint, ram, lent)?)
     }
 

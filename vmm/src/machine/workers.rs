@@ -75,7 +75,14 @@ struct Worker {
 impl Workers {
     /// Starts `count` threads.
     pub(super) fn start(count: usize) -> Result<Self, WorkerError> {
-        let workers = (0..count).map(Worker::start).collect::<io::Result<_>>();
+        Self::start_named((0..count).map(|index| format!("io-{index}")))
+    }
+
+    /// Starts a thread of each name.
+    pub(super) fn start_named(
+        names: impl IntoIterator<Item = String>,
+    ) -> Result<Self, WorkerError> {
+        let workers = names.into_iter().map(Worker::start).collect::<io::Result<_>>();
         Ok(Self { workers: workers.map_err(WorkerError::Thread)?, next: 0 })
     }
 
@@ -162,14 +169,14 @@ impl Answer {
 }
 
 impl Worker {
-    fn start(index: usize) -> io::Result<Self> {
+    fn start(name: String) -> io::Result<Self> {
         let bell = Arc::new(EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?);
         let epoll = Epoll::new()?;
         let event = EpollEvent::new(EventSet::IN, BELL);
         epoll.ctl(ControlOperation::Add, bell.as_raw_fd(), event)?;
         let (orders, received) = channel();
         let runner = Runner { epoll, bell: Arc::clone(&bell), orders: received, tasks: Vec::new() };
-        let thread = Builder::new().name(format!("io-{index}")).spawn(move || runner.serve())?;
+        let thread = Builder::new().name(name).spawn(move || runner.serve())?;
         Ok(Self { orders, bell, thread: Some(thread) })
     }
 
