@@ -3,9 +3,7 @@
 //!
 //! All of it in the thread that calls: a tracer is a thread, not a process.
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -17,7 +15,6 @@ const SYSCALL: i64 = 0x050f;
 const NO_CALL: u64 = u64::MAX;
 /// What the kernel keeps for itself: the interrupted call is to be made again.
 const RESTART: std::ops::RangeInclusive<i64> = -516..=-512;
-const SOON: Duration = Duration::from_secs(60);
 
 /// Lets `thread` make the call, and go on with whatever comes of it.
 pub fn inject(thread: Pid, number: i64, arguments: [u64; 3]) -> Result<()> {
@@ -69,21 +66,21 @@ pub fn fail_next(
     }
 }
 
-/// Stops a thread where it has made a system call, or is in one.
+/// Stops a thread where it has made a system call, is in one, or would make its next one.
 fn stop_at_call(thread: Pid) -> Result<user_regs_struct> {
-    let deadline = Instant::now() + SOON;
     stop(thread)?;
-    loop {
-        let registers = ptrace::getregs(thread)?;
-        let before = ptrace::read(thread, (registers.rip - 2) as ptrace::AddressType)?;
-        if before & 0xffff == SYSCALL {
-            return Ok(registers);
-        }
-        ensure!(Instant::now() < deadline, "the thread {thread} makes no system call");
-        ptrace::cont(thread, None)?;
-        std::thread::sleep(Duration::from_millis(1));
-        interrupt(thread)?;
+    let registers = ptrace::getregs(thread)?;
+    let before = ptrace::read(thread, (registers.rip - 2) as ptrace::AddressType)?;
+    if before & 0xffff == SYSCALL {
+        return Ok(registers);
     }
+    // Into its next one, in whose place one is made that every thread may make, and out of it: as if it had been interrupted.
+    next_call_stop(thread)?;
+    let entered = ptrace::getregs(thread)?;
+    let harmless = libc::SYS_getpid.cast_unsigned();
+    ptrace::setregs(thread, user_regs_struct { orig_rax: harmless, ..entered })?;
+    next_call_stop(thread)?;
+    Ok(user_regs_struct { rax: RESTART.end().cast_unsigned(), ..entered })
 }
 
 fn stop(thread: Pid) -> Result<()> {

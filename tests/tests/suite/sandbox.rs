@@ -1,31 +1,41 @@
 //! The sandbox of Corten's VM process, tried from outside on the program that is shipped.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use corten_link::{DiskDescription, DiskEngine, DiskHost, EndReason, Event, Reply, Request, Role};
+use corten_link::{
+    DiskDescription, DiskEngine, DiskHost, EndReason, Event, Grant, MachineDescription, Reply,
+    Request, Restoration, Role,
+};
 use corten_microguest::DiskWork;
 use corten_tests::injection::{call, fail_next, inject};
 use corten_tests::process::{VMM, VmProcess, disk, machine};
+use corten_tests::snapshot_files::SnapshotFiles;
 use corten_tests::threads::{thread, threads};
 use corten_tests::vmm::microguest;
+use corten_vmm::sandbox::ThreadKind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::Pid;
 
 const SOON: Duration = Duration::from_secs(60);
 const MEMORY: u64 = 32 << 20;
 /// The main thread has the program's name; it calls itself the owner.
 const OWNER: &str = "corten-vmm";
 /// By name and number. None gets so far that its arguments count.
-const INJECTED: [(&str, i64); 6] = [
+const INJECTED: [(&str, i64); 7] = [
     ("openat", libc::SYS_openat),
     ("socket", libc::SYS_socket),
     ("connect", libc::SYS_connect),
+    ("bind", libc::SYS_bind),
     ("execve", libc::SYS_execve),
     ("io_uring_setup", libc::SYS_io_uring_setup),
     ("io_uring_register", libc::SYS_io_uring_register),
 ];
+/// As much as is read of a saved machine.
+const BLANK_MIB: u64 = 64;
 /// A guest that works on its disk for longer than any test takes.
 const WORK: DiskWork = DiskWork { rounds: 1 << 40, blocks: 64, sectors: 8, seed: 1 };
 
@@ -64,21 +74,27 @@ fn names(process: &VmProcess) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Waits until every thread has a filter and cannot gain privileges: one that has not been scheduled yet has neither.
-fn all_are_locked_in(process: &VmProcess) -> Result<()> {
+/// Whether a thread has a filter and cannot gain privileges.
+fn is_locked_in(process: &VmProcess, thread: Pid) -> Result<bool> {
+    let status = fs::read_to_string(format!("/proc/{}/task/{thread}/status", process.id()))?;
+    Ok(status.contains("\nSeccomp:\t2\n") && status.contains("\nNoNewPrivs:\t1\n"))
+}
+
+/// Waits until there is a thread of this name, and it is locked in: one that has not been scheduled yet has neither.
+fn locked_in(process: &VmProcess, name: &str) -> Result<Pid> {
     let deadline = Instant::now() + SOON;
-    for (name, thread) in threads(process.id())? {
-        let path = format!("/proc/{}/task/{thread}/status", process.id());
-        loop {
-            let status = fs::read_to_string(&path)?;
-            if status.contains("\nSeccomp:\t2\n") && status.contains("\nNoNewPrivs:\t1\n") {
-                break;
-            }
-            ensure!(Instant::now() < deadline, "{name} is not locked in:\n{status}");
-            std::thread::sleep(Duration::from_millis(1));
+    loop {
+        match thread(process.id(), name) {
+            Ok(thread) if is_locked_in(process, thread)? => return Ok(thread),
+            _ => ensure!(Instant::now() < deadline, "no thread {name} is locked in"),
         }
     }
-    Ok(())
+}
+
+/// Waits until every thread is.
+fn all_are_locked_in(process: &VmProcess) -> Result<()> {
+    let names = names(process)?;
+    names.iter().try_for_each(|name| locked_in(process, name).map(drop))
 }
 
 #[test]
@@ -120,11 +136,68 @@ fn process_leaves_no_core_dump() -> Result<()> {
     Ok(())
 }
 
-fn injected_call_is_named(engine: DiskEngine, thread_name: &str) -> Result<()> {
-    let own_name = if thread_name == OWNER { "owner" } else { thread_name };
+/// A process with a thread of this kind, and what the thread is called.
+fn with_thread(kind: ThreadKind) -> Result<(VmProcess, &'static str)> {
+    Ok(match kind {
+        ThreadKind::Owner => (working(DiskEngine::Ring, &[])?, OWNER),
+        ThreadKind::Vcpu => (working(DiskEngine::Ring, &[])?, "vcpu-0"),
+        ThreadKind::Io => (working(DiskEngine::Ring, &[])?, "io-0"),
+        ThreadKind::Disk => (working(DiskEngine::Pool, &[])?, "disk-0"),
+        ThreadKind::Control => (working(DiskEngine::Ring, &[])?, "control"),
+        ThreadKind::Events => (working(DiskEngine::Ring, &[])?, "events"),
+        ThreadKind::Pager => (waiting_for_memory()?, "pager"),
+        ThreadKind::Collapse => (with_huge_pages()?, "collapse"),
+        ThreadKind::Parser => (reading()?, "parser"),
+    })
+}
+
+/// One with a snapshot that nobody has resumed: its memory is not there yet.
+fn waiting_for_memory() -> Result<VmProcess> {
+    let mut process = VmProcess::boot(1, MEMORY, microguest("loop")?)?;
+    process.must(Request::Pause)?;
+    let files = process.must_snapshot_in(SnapshotFiles::in_memory()?)?;
+    process.end_now()?;
+    let source = microguest("loop")?;
+    let mut process = VmProcess::restore(&files, source, &[], true, Restoration::default())?;
+    process.ask(Request::Info)?;
+    Ok(process)
+}
+
+fn with_huge_pages() -> Result<VmProcess> {
+    let machine = MachineDescription { huge_pages: true, ..machine(1, MEMORY) };
+    let mut process = VmProcess::boot_machine(machine, microguest("loop")?, &[])?;
+    process.ask(Request::Info)?;
+    Ok(process)
+}
+
+/// One that reads a saved machine of nothing but blanks, which takes a while.
+fn reading() -> Result<VmProcess> {
+    let file = File::from(memfd_create("records", MFdFlags::MFD_CLOEXEC)?);
+    let blanks = vec![b' '; 1 << 20];
+    for place in 0..BLANK_MIB {
+        file.write_all_at(&blanks, place << 20)?;
+    }
+    let saved = Grant::from_iter([(Role::records(), file.into())]);
+    VmProcess::load(saved)
+}
+
+/// A process, what its thread of this kind is called, and the thread. One that does not live for ever may be gone before
+/// it is found: then another is tried.
+fn caught(kind: ThreadKind) -> Result<(VmProcess, &'static str, Pid)> {
+    let once = || {
+        let (process, called) = with_thread(kind)?;
+        let thread = locked_in(&process, called)?;
+        Ok((process, called, thread))
+    };
+    once().or_else(|_: anyhow::Error| once()).or_else(|_: anyhow::Error| once())
+}
+
+/// Has each of the calls made in a thread of the kind, each in a process of its own.
+fn injected_calls_are_named(kind: ThreadKind) -> Result<()> {
     for (name, number) in INJECTED {
-        let process = working(engine, &[])?;
-        inject(thread(process.id(), thread_name)?, number, [0; 3])?;
+        let (process, called, thread) = caught(kind)?;
+        inject(thread, number, [0; 3])?;
+        let own_name = if called == OWNER { "owner" } else { called };
         let (status, text) = process.end(SOON)?;
         let line = format!(
             "corten-vmm: thread {own_name} may not make the system call {name} ({number})\n"
@@ -136,33 +209,16 @@ fn injected_call_is_named(engine: DiskEngine, thread_name: &str) -> Result<()> {
 }
 
 #[test]
-fn call_injected_into_the_owner_ends_the_process() -> Result<()> {
-    injected_call_is_named(DiskEngine::Ring, OWNER)
-}
-
-#[test]
-fn call_injected_into_a_vcpu_ends_the_process() -> Result<()> {
-    injected_call_is_named(DiskEngine::Ring, "vcpu-0")
-}
-
-#[test]
-fn call_injected_into_an_io_thread_ends_the_process() -> Result<()> {
-    injected_call_is_named(DiskEngine::Ring, "io-0")
-}
-
-#[test]
-fn call_injected_into_a_disk_thread_ends_the_process() -> Result<()> {
-    injected_call_is_named(DiskEngine::Pool, "disk-0")
-}
-
-#[test]
-fn call_injected_into_the_control_thread_ends_the_process() -> Result<()> {
-    injected_call_is_named(DiskEngine::Ring, "control")
-}
-
-#[test]
-fn call_injected_into_the_events_thread_ends_the_process() -> Result<()> {
-    injected_call_is_named(DiskEngine::Ring, "events")
+fn call_injected_into_any_kind_of_thread_ends_the_process() -> Result<()> {
+    std::thread::scope(|scope| {
+        let kinds =
+            ThreadKind::ALL.map(|kind| (kind, scope.spawn(move || injected_calls_are_named(kind))));
+        for (kind, outcome) in kinds {
+            let outcome = outcome.join().map_err(|_| anyhow::anyhow!("it panicked"));
+            outcome.flatten().with_context(|| format!("{kind:?}"))?;
+        }
+        Ok(())
+    })
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -34,6 +34,7 @@ use crate::arch::x86_64::topology::Topology;
 use crate::kvm::Vm;
 use crate::ram::{Ram, RamError};
 use crate::sandbox;
+use crate::snapshot::MAX_LENGTH;
 
 /// How long vCPUs may take to leave the guest, and disks to finish: they do at once, unless the host is overloaded.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -125,6 +126,9 @@ pub enum OwnerError {
     /// A snapshot.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
+    /// No thread to read it by.
+    #[error("cannot start the thread that reads a saved machine")]
+    Parser(#[source] io::Error),
 }
 
 /// What the owner works with.
@@ -231,7 +235,10 @@ impl Owner {
         records
             .rewind()
             .map_err(|source| OwnerError::Descriptor { role: Role::records(), source })?;
-        serde_json::from_reader(io::BufReader::new(records)).map_err(OwnerError::Saved)
+        // It ends early if there is more than any machine has.
+        let records = io::BufReader::new(records.take(MAX_LENGTH));
+        let saved = sandbox::parse(|| serde_json::from_reader(records));
+        saved.map_err(OwnerError::Parser)?.map_err(OwnerError::Saved)
     }
 
     /// One path for the first start and for every reset.

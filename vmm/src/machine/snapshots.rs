@@ -91,12 +91,12 @@ impl Owner {
 
     /// Goes on with the snapshot in the files that were granted, paused at first, to its end.
     pub fn restore(mut self, how: &Restoration) -> Result<End, OwnerError> {
-        let file =
+        let records =
             granted_file(self.descriptors.snapshot_records.take(), Role::snapshot_records())?;
-        let snapshot = Snapshot::read(&file).map_err(SnapshotError::Records)?;
-        let file = granted_file(self.descriptors.snapshot_memory.take(), Role::snapshot_memory())?;
-        let memory = MemoryFile::open(file, snapshot.id, snapshot.memory_size());
-        let memory = memory.map_err(SnapshotError::Memory)?;
+        let memory =
+            granted_file(self.descriptors.snapshot_memory.take(), Role::snapshot_memory())?;
+        let read = sandbox::parse(|| read(&records, memory)).map_err(OwnerError::Parser)?;
+        let (snapshot, memory) = read?;
         let Snapshot { blueprint, records, command_line, boot, disks: stamps, .. } = snapshot;
         self.command_line = command_line;
         self.disk_files = DiskFiles::of(&self.descriptors.devices)?;
@@ -126,6 +126,13 @@ impl Owner {
         self.advance.set(how.moved);
         self.run(machine)
     }
+}
+
+/// What the two files of a snapshot say, without the content of memory.
+fn read(records: &File, memory: File) -> Result<(Snapshot, MemoryFile), SnapshotError> {
+    let snapshot = Snapshot::read(records)?;
+    let memory = MemoryFile::open(memory, snapshot.id, snapshot.memory_size())?;
+    Ok((snapshot, memory))
 }
 
 /// Second descriptors of the files that disks are on, by role: the first ones are the devices'.

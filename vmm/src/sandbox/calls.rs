@@ -29,11 +29,13 @@ pub enum ThreadKind {
     Pager,
     /// Makes huge pages of small ones.
     Collapse,
+    /// Reads what somebody else has written, before the owner is locked in.
+    Parser,
 }
 
 impl ThreadKind {
     /// Every kind, the owner first.
-    pub(super) const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Owner,
         Self::Vcpu,
         Self::Io,
@@ -42,6 +44,7 @@ impl ThreadKind {
         Self::Events,
         Self::Pager,
         Self::Collapse,
+        Self::Parser,
     ];
 
     /// For people.
@@ -55,6 +58,7 @@ impl ThreadKind {
             Self::Events => "events",
             Self::Pager => "pager",
             Self::Collapse => "collapse",
+            Self::Parser => "parser",
         }
     }
 
@@ -69,6 +73,7 @@ impl ThreadKind {
             Self::Events => EVENTS,
             Self::Pager => PAGER,
             Self::Collapse => COLLAPSE,
+            Self::Parser => PARSER,
         };
         let tables: Vec<&[Call]> = match self {
             // A thread inherits the filter of the one that makes it.
@@ -243,3 +248,14 @@ const PAGER: &[Call] = &[
 
 /// It asks which memory is in use; making huge pages of it is madvise.
 const COLLAPSE: &[Call] = &[any(libc::SYS_lseek)];
+
+/// It reads files that were granted, and makes the overlay of a disk as long as the disk.
+const PARSER: &[Call] = &[
+    any(libc::SYS_read),
+    any(libc::SYS_pread64),
+    any(libc::SYS_lseek),
+    any(libc::SYS_fstat),
+    any(libc::SYS_statx),
+    any(libc::SYS_ftruncate),
+    equals(libc::SYS_fcntl, 1, &[F_GETFD.cast_unsigned(), F_GETFL.cast_unsigned()]),
+];

@@ -1,16 +1,23 @@
 //! The sandbox of a VM process: a system-call filter for each kind of thread, and an end that says what broke it.
 //!
 //! ```text
-//!   prepare ─▶ grant, first request ─▶ disks opened, rings made ─▶ lock_in ─▶ assemble, load ─▶ first guest step
-//!     │              │                         │                      │            │
-//!   handlers      control, events           disk-N                  owner       vcpu-N, io-N
-//!                 └── each thread enters its own filter first of all ──────────────────┘
+//!   prepare ─▶ grant, first request ─▶ blueprint, images read ─▶ rings made ─▶ lock_in ─▶ assemble, load ─▶ first guest step
+//!     │              │                         │                     │            │            │
+//!   handlers      control, events            parser                 disk-N       owner       vcpu-N, io-N
+//!                 └──────────── each thread enters its own filter first of all ─────────────────┘
 //! ```
 //!
 //! **When.** [`prepare`] comes first in the process: no new privileges, no core dump (it would hold the guest's memory),
 //! the handler of forbidden calls, the panic hook. [`lock_in`] is the owner's: the grant and the first request are
 //! there, descriptors are duplicated, every ring is made, restricted and enabled, and no kernel has been parsed and no
 //! guest has run yet. From then on nothing can be opened, connected or executed, and no ring made.
+//!
+//! **What is read before.** How many rings there are stands in a blueprint and follows from the disks, so saved machines,
+//! snapshots and headers of images are read before lock-in, and anybody may have written them. That is done by [`parse`]: in
+//! a thread of its own, with a filter that leaves it files that are open already and nothing else, while the owner waits. What
+//! comes back are values of our types. Records of devices are in them as text, and are read by the devices after lock-in.
+//! A thread shares its memory with the others: the filter bounds what a parser can do itself, it does not make of it
+//! another process.
 //!
 //! **Who.** Filters only narrow, and threads inherit: a reset makes threads from the owner, so its filter is what all
 //! kinds together need, and what it takes to make a thread. Each other thread narrows itself by [`enter`] before it
@@ -112,6 +119,19 @@ pub fn enter(kind: ThreadKind) {
     if let Err(error) = filters.apply(kind) {
         report::end(EndReason::NotStarted, format_args!("cannot be locked in: {error}"));
     }
+}
+
+/// Has `parse` read what anybody may have written, in a thread that can do nothing else, and waits for it.
+pub fn parse<T: Send>(parse: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let read = || {
+            enter(ThreadKind::Parser);
+            parse()
+        };
+        let name = ThreadKind::Parser.name();
+        let parser = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, read)?;
+        parser.join().or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// What a thread does first that a device starts by itself.

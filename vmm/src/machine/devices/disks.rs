@@ -39,7 +39,9 @@ fn open_images(name: &str, grant: &mut Grant, host: &DiskHost) -> Result<Disk, D
     // A disk that is only read needs none. One that is written to says so itself.
     let role = Role::overlay(name);
     let overlay = role.map_err(|error| DeviceSetupError::Name(name.into(), error))?;
-    let disk = ImageDisk::open(images, grant.remove(&overlay));
+    let overlay = grant.remove(&overlay);
+    let disk = sandbox::parse(|| ImageDisk::open(images, overlay));
+    let disk = disk.map_err(|error| DeviceSetupError::Parser(name.into(), error))?;
     Ok(disk.map_err(|error| DeviceSetupError::Images(name.into(), error))?.into())
 }
 

@@ -94,6 +94,9 @@ pub enum DeviceSetupError {
     /// Its images are no disk.
     #[error("the disk {0:?} cannot be used")]
     Images(String, #[source] ImageError),
+    /// No thread to read its images by.
+    #[error("cannot start the thread that reads the images of the disk {0:?}")]
+    Parser(String, #[source] io::Error),
     /// It cannot be as it is wanted.
     #[error("the disk {0:?} cannot be used")]
     Disk(String, #[source] BlockError),
