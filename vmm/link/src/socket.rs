@@ -169,9 +169,12 @@ pub(crate) fn receive_on(
         source => LinkError::Io { what: "receive", source },
     };
     let mut buffer = [IoSliceMut::new(&mut bytes)];
+    let mut was_reset = false;
     let received = loop {
         match recvmsg::<()>(socket, &mut buffer, Some(&mut control), flags) {
             Err(Errno::EINTR) => {}
+            // Told once, and before what the peer said last: it went without reading all that it was sent.
+            Err(Errno::ECONNRESET) if !was_reset => was_reset = true,
             other => break other.map_err(failed)?,
         }
     };
@@ -239,6 +242,20 @@ mod tests {
         ours.send_grant(&[]).unwrap();
         drop(ours);
         assert!(theirs.receive_grant().unwrap().is_empty());
+        assert!(matches!(theirs.receive_grant(), Err(LinkError::Closed)));
+    }
+
+    #[test]
+    fn message_outlives_a_sender_that_did_not_read() {
+        let (ours, theirs) = Link::pair().unwrap();
+        theirs.send_grant(&[]).unwrap();
+        ours.send_grant(&[]).unwrap();
+        drop(ours);
+        assert!(theirs.receive_grant().unwrap().is_empty());
+        assert!(matches!(theirs.receive_grant(), Err(LinkError::Closed)));
+        let (ours, theirs) = Link::pair().unwrap();
+        theirs.send_grant(&[]).unwrap();
+        drop(ours);
         assert!(matches!(theirs.receive_grant(), Err(LinkError::Closed)));
     }
 
