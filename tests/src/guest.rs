@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use corten_link::{
-    DiskDescription, DiskHost, Grant, ImageFormat, MachineDescription, NetworkDescription,
-    NetworkHost, Request, Restoration, Role,
+    Addressing, DiskDescription, DiskHost, Grant, ImageFormat, MachineDescription,
+    NetworkDescription, NetworkHost, Request, Restoration, Role,
 };
 use corten_vmm::arch::x86_64::boot::BootSource;
 use corten_vmm::machine::Hosts;
@@ -108,6 +108,18 @@ impl ScriptedGuest {
             let queue = host::granted_as(&role)?;
             self.devices.push((role, queue));
         }
+        Ok(self)
+    }
+
+    /// The same, with its last interface telling the guest its addresses, on the sockets that were granted with the TAP.
+    pub fn addressing(mut self, addressing: Addressing) -> Result<Self> {
+        let network = self.machine.networks.last_mut().context("there is no interface yet")?;
+        let name = &network.name;
+        for role in [Role::dhcp4(name)?, Role::dhcp6(name)?, Role::router(name)?] {
+            let socket = host::granted_as(&role)?;
+            self.devices.push((role, socket));
+        }
+        network.host.addressing = Some(addressing);
         Ok(self)
     }
 

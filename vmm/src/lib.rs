@@ -3,6 +3,7 @@
 //!
 //! ARCHITECTURE.md has the whole picture.
 
+pub mod addresses;
 pub mod arch;
 pub mod control;
 pub mod entropy;

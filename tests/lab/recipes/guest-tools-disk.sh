@@ -1,7 +1,8 @@
 # guest-tools-disk: programs that busybox does not have, for guests that mount it: lscpu, lspci, blkdiscard, fio, socat and the like.
 #   OUT  disk.raw: ext4 without partitions, to be mounted read-only and entered by chroot
 # shellcheck shell=bash
-packages=(util-linux pciutils dmidecode e2fsprogs coreutils grep bash socat fio iperf3 ethtool iproute2 qemu-guest-agent)
+packages=(util-linux pciutils dmidecode e2fsprogs coreutils grep bash socat fio iperf3 ethtool iproute2 isc-dhcp-client
+	qemu-guest-agent)
 
 # The machine's own sources of Debian 12, whatever mirror that is.
 # shellcheck disable=SC2016 # apt expands these

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use corten_link::{Counters, Reply, Request};
+use corten_link::{Addressing, Counters, Ipv4Addressing, Ipv6Addressing, Reply, Request};
 use corten_tests::guest::ScriptedGuest;
 use corten_tests::process::VmProcess;
 
@@ -238,4 +238,73 @@ fn flood_on_one_interface_leaves_disk_and_the_other_interface_going() -> Result<
     verified?;
     ensure!(sent > 2000 && before.received > 2000, "{sent} packets were no flood: {before:?}");
     Ok(())
+}
+
+/// Asks by busybox, by the kernel's own solicitation and by dhclient; then again and again, so that a lease can be seen to be
+/// renewed. What dhclient is told its script takes over; it keeps its notes where the tools can be written to.
+const ASKING: &str = r#"
+ip link set lo up
+ip link set eth0 up
+udhcpc -i eth0 -n -q -O mtu -O search
+echo "IPV4 $(ip -4 address show dev eth0 | awk '/inet / { print $2 }')"
+echo "VIA $(ip route | awk '/^default/ { print $3 }') MTU $(cat /sys/class/net/eth0/mtu)"
+echo "DNS $(cat /run/resolv.conf)"
+ping -c 1 10.100.1.1 >/dev/null && echo PINGED
+until ip -6 route show default | grep -q 'via fe80'; do sleep 0.2; done
+echo "ON LINK $(ip -6 route | awk '/^fd10:/ { print $1 }')"
+cat >/mnt/dev/told <<'END'
+#!/bin/bash
+[ "$reason" = BOUND6 ] || exit 0
+ip -6 address replace "$new_ip6_address/128" dev "$interface"
+echo "IPV6 $new_ip6_address DNS $new_dhcp6_name_servers SEARCH $new_dhcp6_domain_search"
+END
+chmod +x /mnt/dev/told
+tool dhclient -6 -1 -lf /dev/leases -pf /dev/number -sf /dev/told eth0
+ip -6 address show dev eth0 scope global | awk '/inet6/ { print "HAS " $2 }'
+while udhcpc -i eth0 -n -q >/dev/null 2>&1; do echo AGAIN; sleep 1; done
+"#;
+
+#[test]
+fn guest_is_told_its_addresses_by_the_process_it_runs_in() -> Result<()> {
+    let told = Addressing {
+        ipv4: Some(Ipv4Addressing {
+            address: [10, 100, 1, 2].into(),
+            prefix: 24,
+            server: [10, 100, 1, 1].into(),
+            gateway: Some([10, 100, 1, 1].into()),
+            routes: Vec::new(),
+            dns: vec![[10, 96, 0, 10].into()],
+        }),
+        ipv6: Some(Ipv6Addressing {
+            address: "fd10:0:2::2".parse()?,
+            prefix: 120,
+            is_router: true,
+            router_mac: None,
+            dns: vec!["fd10:96::a".parse()?],
+        }),
+        hostname: "guest".into(),
+        search: vec!["svc.cluster.local".into()],
+        mtu: Some(1400),
+    };
+    let guest = ScriptedGuest::new(1, 256, "virtio_net", ASKING)?;
+    let guest = guest.network("right", 1)?.addressing(told)?;
+    let mut process = guest.boot()?;
+    process.wait_for("AGAIN", 1, BOOT)?;
+    let console = process.console();
+    for line in [
+        "IPV4 10.100.1.2/24",
+        "VIA 10.100.1.1 MTU 1400",
+        "DNS nameserver 10.96.0.10",
+        "PINGED",
+        "ON LINK fd10:0:2::/120",
+        "IPV6 fd10:0:2::2 DNS fd10:96::a SEARCH svc.cluster.local",
+        "HAS fd10:0:2::2/128",
+    ] {
+        ensure!(console.contains(line), "no {line:?} in\n{console}");
+    }
+    let counters = counters(&mut process)?.networks["right"].addresses;
+    // The first advertisement may have come before the TAP's own address was usable.
+    ensure!(counters.answered >= 6 && counters.malformed == 0, "{counters:?}");
+    let process = guest.reborn(process)?;
+    process.wait_for("AGAIN", 2, BOOT)
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use corten_link::{
-    DiskDescription, DiskEngine, DiskHost, EndReason, Event, Grant, MachineDescription, Reply,
-    Request, Restoration, Role,
+    Addressing, DiskDescription, DiskEngine, DiskHost, EndReason, Event, Grant, Ipv4Addressing,
+    Ipv6Addressing, MachineDescription, NetworkDescription, NetworkHost, Reply, Request,
+    Restoration, Role,
 };
 use corten_microguest::DiskWork;
 use corten_tests::injection::{call, fail_next, inject};
@@ -19,6 +20,8 @@ use corten_tests::vmm::microguest;
 use corten_vmm::sandbox::ThreadKind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::Pid;
+
+use crate::addresses::link::host_side;
 
 const SOON: Duration = Duration::from_secs(60);
 const MEMORY: u64 = 32 << 20;
@@ -58,6 +61,44 @@ fn working(engine: DiskEngine, arguments: &[&str]) -> Result<VmProcess> {
         ensure!(Instant::now() < deadline, "no request on the disk:\n{}", process.console());
     }
     Ok(process)
+}
+
+/// The same with an interface whose guest is told its addresses.
+fn telling(arguments: &[&str]) -> Result<VmProcess> {
+    let (sockets, tap) = host_side([10, 0, 2, 1].into())?;
+    let ipv4 = Ipv4Addressing {
+        address: [10, 0, 2, 2].into(),
+        prefix: 24,
+        server: [10, 0, 2, 1].into(),
+        gateway: None,
+        routes: Vec::new(),
+        dns: Vec::new(),
+    };
+    let ipv6 = Ipv6Addressing {
+        address: "fd10:0:2::2".parse()?,
+        prefix: 120,
+        is_router: true,
+        router_mac: None,
+        dns: Vec::new(),
+    };
+    let told = Addressing { ipv4: Some(ipv4), ipv6: Some(ipv6), ..Addressing::default() };
+    let host = NetworkHost { addressing: Some(told), ..NetworkHost::default() };
+    let mut machine = machine(1, MEMORY);
+    let (name, mac) = ("net1".into(), [2, 0, 0, 0, 0, 1]);
+    machine.networks = vec![NetworkDescription { name, mac, mtu: None, pairs: 1, host }];
+    let mut grant = vec![(Role::tap("net1", 0)?, tap)];
+    grant.extend(sockets);
+    let source = microguest("count every=65536")?;
+    let mut process = VmProcess::boot_with_arguments(arguments, machine, source, grant)?;
+    // It has sent something then.
+    let deadline = Instant::now() + SOON;
+    loop {
+        let told = process.counters()?.networks["net1"].addresses;
+        if told.advertised + told.errors > 0 {
+            return Ok(process);
+        }
+        ensure!(Instant::now() < deadline, "no advertisement:\n{}", process.console());
+    }
 }
 
 fn requests(process: &mut VmProcess) -> Result<u64> {
@@ -148,6 +189,7 @@ fn with_thread(kind: ThreadKind) -> Result<(VmProcess, &'static str)> {
         ThreadKind::Pager => (waiting_for_memory()?, "pager"),
         ThreadKind::Collapse => (with_huge_pages()?, "collapse"),
         ThreadKind::Parser => (reading()?, "parser"),
+        ThreadKind::Addresses => (telling(&[])?, "addresses"),
     })
 }
 
@@ -219,6 +261,14 @@ fn call_injected_into_any_kind_of_thread_ends_the_process() -> Result<()> {
         }
         Ok(())
     })
+}
+
+#[test]
+fn thread_that_tells_addresses_is_locked_in() -> Result<()> {
+    let process = telling(&[])?;
+    let found = names(&process)?;
+    ensure!(found.contains(&"addresses".into()), "{found:?}");
+    all_are_locked_in(&process)
 }
 
 #[test]

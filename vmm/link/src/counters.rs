@@ -88,6 +88,27 @@ pub struct NetworkCounters {
     pub bad_requests: u64,
     /// Times that a queue waited for its rate limit.
     pub throttled: u64,
+    /// What its guest asked about its addresses.
+    #[serde(default)]
+    pub addresses: AddressCounters,
+}
+
+/// Numbers of DHCP, DHCPv6 and router advertisements on one network interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct AddressCounters {
+    /// Questions that were answered.
+    pub answered: u64,
+    /// Router advertisements that nobody asked for.
+    pub advertised: u64,
+    /// Packets that want no answer, or none of this process.
+    pub ignored: u64,
+    /// Packets that are against the protocol.
+    pub malformed: u64,
+    /// Times that questions waited because there were too many.
+    pub throttled: u64,
+    /// Packets that the host did not receive or send.
+    pub errors: u64,
 }
 
 /// Numbers of the console device, over all of its ports.

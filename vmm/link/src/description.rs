@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Addressing;
+
 /// A machine as its user wants it. What it boots from comes as descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -172,6 +174,9 @@ pub struct NetworkHost {
     pub receive: NetworkRates,
     /// How much the guest may transmit.
     pub transmit: NetworkRates,
+    /// What the guest is told of its addresses; none for nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addressing: Option<Addressing>,
 }
 
 /// How much may go in one direction.

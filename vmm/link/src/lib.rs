@@ -7,6 +7,7 @@
 //! What comes in is never trusted: sizes, counts and names are checked before anything is built from them, and
 //! descriptors of a refused message are closed.
 
+mod addressing;
 mod control;
 mod counters;
 mod description;
@@ -17,10 +18,11 @@ mod role;
 mod snapshot;
 mod socket;
 
+pub use addressing::{Addressing, Ipv4Addressing, Ipv4Route, Ipv6Addressing};
 pub use control::{Event, Info, Reply, Request, RunState};
 pub use counters::{
-    BalloonCounters, ConsoleCounters, Counters, DiskCounters, EntropyCounters, GuestMemoryUse,
-    Memory, NetworkCounters, VsockCounters,
+    AddressCounters, BalloonCounters, ConsoleCounters, Counters, DiskCounters, EntropyCounters,
+    GuestMemoryUse, Memory, NetworkCounters, VsockCounters,
 };
 pub use description::{
     BalloonDescription, ConsoleDescription, DiskDescription, DiskEngine, DiskHost, EntropyHost,

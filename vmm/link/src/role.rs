@@ -113,6 +113,27 @@ impl Role {
         (format!("{parsed}") == number).then_some((name, parsed))
     }
 
+    /// The UDP socket on which the guest of `network` asks for its IPv4 address.
+    pub fn dhcp4(network: &str) -> Result<Self, RoleError> {
+        format!("dhcp4/{network}").parse()
+    }
+
+    /// The UDP socket on which the guest of `network` asks for its IPv6 address.
+    pub fn dhcp6(network: &str) -> Result<Self, RoleError> {
+        format!("dhcp6/{network}").parse()
+    }
+
+    /// The raw ICMPv6 socket on which the guest of `network` looks for routers.
+    pub fn router(network: &str) -> Result<Self, RoleError> {
+        format!("router/{network}").parse()
+    }
+
+    /// The network whose guest asks for addresses there, if it is the role of such a socket.
+    pub fn asked_by_guest_of(&self) -> Option<&str> {
+        let (kind, name) = self.0.split_once('/')?;
+        (matches!(kind, "dhcp4" | "dhcp6" | "router") && !name.contains('/')).then_some(name)
+    }
+
     /// The disk `name`.
     pub fn disk(name: &str) -> Result<Self, RoleError> {
         format!("disk/{name}").parse()
@@ -251,6 +272,16 @@ mod tests {
         for text in ["tap", "tap/net1", "tap/net1/x", "tap/net1/007", "tap/net1/65536", "taps/a/1"]
         {
             assert_eq!(role(text).tap_queue(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn roles_of_sockets_for_addresses_say_of_which_network() {
+        for role in [Role::dhcp4("net1"), Role::dhcp6("net1"), Role::router("net1")] {
+            assert_eq!(role.unwrap().asked_by_guest_of(), Some("net1"));
+        }
+        for text in ["dhcp4", "dhcp6/a/b", "tap/net1/0", "disk/router"] {
+            assert_eq!(text.parse::<Role>().unwrap().asked_by_guest_of(), None, "{text}");
         }
     }
 

@@ -21,7 +21,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::devices::Parts;
+use super::devices::{Parts, addressed};
 use super::peer;
 use super::snapshots::{DiskFiles, SnapshotError};
 use super::{
@@ -29,6 +29,7 @@ use super::{
     Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket, VcpuError, host_processor,
     plan,
 };
+use crate::addresses::{Addresses, AddressesError};
 use crate::arch::x86_64::boot::BootSource;
 use crate::arch::x86_64::topology::Topology;
 use crate::kvm::Vm;
@@ -120,6 +121,9 @@ pub enum OwnerError {
     /// A device.
     #[error(transparent)]
     Device(#[from] DeviceSetupError),
+    /// What guests are told of their addresses.
+    #[error(transparent)]
+    Addresses(#[from] AddressesError),
     /// A saved machine that is none.
     #[error("the saved machine cannot be read")]
     Saved(#[source] serde_json::Error),
@@ -144,6 +148,8 @@ pub struct Owner {
     resets: u64,
     /// What its disks are on, for snapshots to say when that was written.
     pub(super) disk_files: DiskFiles,
+    /// What the guest is told of its addresses. It is the host's: a reset leaves it alone, and nothing of it is saved.
+    addresses: Addresses,
     /// The guest's clock goes on at the next resume as if it had never stopped: it was moved.
     pub(super) advance: Cell<bool>,
 }
@@ -180,6 +186,7 @@ impl Owner {
             command_line: String::new(),
             resets: 0,
             disk_files: DiskFiles::default(),
+            addresses: Addresses::default(),
             advance: Cell::default(),
         }
     }
@@ -203,6 +210,7 @@ impl Owner {
         let parts = Parts::of_description(description, &mut self.descriptors.devices)?;
         let blueprint = plan(&spec_of(description, &parts), &host)?;
         let devices = parts.into_devices(&blueprint, &hosts, &self.sender)?;
+        self.tell_addresses(&blueprint, &hosts)?;
         let ram = Ram::new(&blueprint.slots)?;
         if description.huge_pages {
             ram.collapse()?;
@@ -223,10 +231,22 @@ impl Owner {
         self.disk_files = DiskFiles::of(&self.descriptors.devices)?;
         let parts = Parts::of_blueprint(&blueprint, &mut self.descriptors.devices, hosts)?;
         let devices = parts.into_devices(&blueprint, hosts, &self.sender)?;
+        self.tell_addresses(&blueprint, hosts)?;
         sandbox::lock_in();
         let mut machine = self.assemble(self.vm()?, blueprint, ram, devices)?;
         machine.load(records)?;
         self.run(machine)
+    }
+
+    /// Begins to answer what the guest will ask about its addresses, on sockets that were granted.
+    pub(super) fn tell_addresses(
+        &mut self,
+        blueprint: &Blueprint,
+        hosts: &Hosts,
+    ) -> Result<(), OwnerError> {
+        let interfaces = addressed(blueprint, hosts);
+        self.addresses = Addresses::start(&interfaces, &mut self.descriptors.devices)?;
+        Ok(())
     }
 
     fn read_saved(&mut self) -> Result<Saved, OwnerError> {
@@ -351,10 +371,11 @@ impl Owner {
 
     /// Waits for the next input, if there can be one, and lets the platform tick meanwhile.
     ///
-    /// The platform is looked at before each wait, so whatever changed with the last input (a machine that was loaded,
+    /// The machine is looked at before each wait, so whatever changed with the last input (a machine that was loaded,
     /// resumed or reset, an alarm that was set) is taken into account. A machine that is stopped does not tick: what
     /// becomes due is found when it is resumed.
     fn next_input(&self, machine: &Machine) -> Option<Input> {
+        self.addresses.follow(machine.is_running());
         loop {
             let wait = if machine.is_running() { machine.platform().tick() } else { None };
             let Some(wait) = wait else { return self.inputs.recv().ok() };
@@ -454,8 +475,9 @@ impl Owner {
             }
             Request::Info => Reply::Info { info: self.info(machine) },
             Request::Counters => {
-                let events_dropped = self.events_dropped.get();
-                Reply::Counters { counters: counters(machine, events_dropped) }
+                let mut counters = counters(machine, self.events_dropped.get());
+                self.addresses.count(&mut counters);
+                Reply::Counters { counters }
             }
             Request::Pause if !machine.is_running() => Reply::Done,
             Request::Pause => done(machine.stop(STOP_LIMIT)),

@@ -114,6 +114,7 @@ impl Owner {
         let hosts = Hosts { disks, networks, entropy };
         let parts = Parts::of_blueprint(&blueprint, &mut self.descriptors.devices, &hosts)?;
         let devices = parts.into_devices(&blueprint, &hosts, &self.sender)?;
+        self.tell_addresses(&blueprint, &hosts)?;
         sandbox::lock_in();
         let mut machine = self.assemble(self.vm()?, blueprint, ram, devices)?;
         // Locked now, and looked at once more: from here on nobody else writes to them.

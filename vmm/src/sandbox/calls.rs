@@ -31,11 +31,13 @@ pub enum ThreadKind {
     Collapse,
     /// Reads what somebody else has written, before the owner is locked in.
     Parser,
+    /// Answers what guests ask about their addresses.
+    Addresses,
 }
 
 impl ThreadKind {
     /// Every kind, the owner first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Owner,
         Self::Vcpu,
         Self::Io,
@@ -45,6 +47,7 @@ impl ThreadKind {
         Self::Pager,
         Self::Collapse,
         Self::Parser,
+        Self::Addresses,
     ];
 
     /// For people.
@@ -59,6 +62,7 @@ impl ThreadKind {
             Self::Pager => "pager",
             Self::Collapse => "collapse",
             Self::Parser => "parser",
+            Self::Addresses => "addresses",
         }
     }
 
@@ -74,6 +78,7 @@ impl ThreadKind {
             Self::Pager => PAGER,
             Self::Collapse => COLLAPSE,
             Self::Parser => PARSER,
+            Self::Addresses => ADDRESSES,
         };
         let tables: Vec<&[Call]> = match self {
             // A thread inherits the filter of the one that makes it.
@@ -259,3 +264,7 @@ const PARSER: &[Call] = &[
     any(libc::SYS_ftruncate),
     equals(libc::SYS_fcntl, 1, &[F_GETFD.cast_unsigned(), F_GETFL.cast_unsigned()]),
 ];
+
+/// Its sockets are granted ones.
+const ADDRESSES: &[Call] =
+    &[any(libc::SYS_read), any(libc::SYS_poll), any(libc::SYS_recvfrom), any(libc::SYS_sendto)];

@@ -3,7 +3,7 @@
 //! ```text
 //!   prepare ─▶ grant, first request ─▶ blueprint, images read ─▶ rings made ─▶ lock_in ─▶ assemble, load ─▶ first guest step
 //!     │              │                         │                     │            │            │
-//!   handlers      control, events            parser                 disk-N       owner       vcpu-N, io-N
+//!   handlers      control, events            parser            disk-N, addresses  owner       vcpu-N, io-N
 //!                 └──────────── each thread enters its own filter first of all ─────────────────┘
 //! ```
 //!

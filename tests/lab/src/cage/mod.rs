@@ -27,6 +27,7 @@ mod mounts;
 mod network;
 mod privileges;
 mod profile;
+mod sockets;
 mod supervise;
 
 use std::ffi::OsString;
@@ -36,6 +37,7 @@ use corten_link::{Role, RoleError};
 
 pub use arguments::main;
 pub use profile::Profile;
+pub use sockets::address_sockets;
 pub use supervise::run;
 
 /// User and group of every launcher.
@@ -92,7 +94,7 @@ impl Device {
     }
 }
 
-/// A TAP to be granted, queue by queue, as `tap/NETWORK/QUEUE`.
+/// A TAP to be granted, queue by queue, as `tap/NETWORK/QUEUE`, with the sockets on which its guest asks for addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapRequest {
     /// Network it serves.

@@ -40,7 +40,7 @@ pub(super) use balloon::{MemoryUse, balloon_counters};
 pub(super) use console::console_counters;
 pub(super) use disks::disk_counters;
 pub(super) use entropy::entropy_counters;
-pub(super) use networks::network_counters;
+pub(super) use networks::{addressed, network_counters};
 pub(super) use vsock::vsock_counters;
 
 /// What a queue of a disk or a network holds at most: enough for any driver's depth.

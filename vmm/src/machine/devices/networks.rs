@@ -3,9 +3,13 @@
 use std::os::fd::OwnedFd;
 
 use corten_devices::net::{MacAddress, Net, NetConfig};
-use corten_link::{Grant, NetworkCounters, NetworkDescription, NetworkHost, Role};
+use corten_link::{AddressCounters, Grant, NetworkCounters, NetworkDescription, NetworkHost, Role};
 
-use super::{DeviceSetupError, NetworkBlueprint, QUEUE_SIZE, granted, limits};
+use super::{
+    Blueprint, DeviceBlueprint, DeviceSetupError, Hosts, NetworkBlueprint, QUEUE_SIZE, granted,
+    limits,
+};
+use crate::addresses::Interface;
 use crate::machine::chain;
 
 /// The interface of a machine that is not planned yet: its TAP decides what is offered.
@@ -79,6 +83,20 @@ impl NetworkBlueprint {
     }
 }
 
+/// The interfaces whose guest is told its addresses.
+pub(in crate::machine) fn addressed(blueprint: &Blueprint, hosts: &Hosts) -> Vec<Interface> {
+    let interface = |network: &NetworkBlueprint| {
+        let addressing = hosts.network(&network.name).addressing?;
+        Some(Interface { name: network.name.clone(), mac: network.mac.0, addressing })
+    };
+    let functions = blueprint.pci.functions.iter();
+    let networks = functions.filter_map(|function| match &function.device {
+        DeviceBlueprint::Network(network) => interface(network),
+        _ => None,
+    });
+    networks.collect()
+}
+
 /// What an interface counted, for the control peer.
 pub(in crate::machine) fn network_counters(network: &Net) -> NetworkCounters {
     let counted = network.counters();
@@ -92,5 +110,7 @@ pub(in crate::machine) fn network_counters(network: &Net) -> NetworkCounters {
         transmit_dropped: counted.refused,
         bad_requests: counted.malformed + counted.vhost_errors,
         throttled: counted.throttled,
+        // Counted by who answers them.
+        addresses: AddressCounters::default(),
     }
 }
