@@ -30,17 +30,17 @@ use corten_devices::{console, vsock};
 use corten_link::{Counters, Memory};
 use kvm_bindings::{
     KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, kvm_cpuid_entry2,
-    kvm_irqchip, kvm_regs,
+    kvm_irqchip, kvm_regs, kvm_sregs,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 
-use crate::arch::x86_64::boot::{self, BootError, BootSource};
+use crate::arch::x86_64::boot::{self, BootError, BootSource, StartRegisters};
 use crate::arch::x86_64::vcpu_state::{StateShape, VcpuState, VcpuStateError, VcpuTime};
 use crate::arch::x86_64::{cpuid, layout};
 use crate::kvm::{Kick, KvmError, KvmPages, Vm};
-use crate::ram::{Ram, RamError};
+use crate::ram::{GuestMemory, Ram, RamError};
 
 pub use blueprint::{
     BalloonBlueprint, Blueprint, ConsoleBlueprint, CpuidLeaf, DeviceBlueprint, DiskBlueprint,
@@ -280,6 +280,20 @@ impl Machine {
 
     /// Puts a kernel into the machine that was just assembled, and gives the records of a machine about to start it.
     pub fn first_records(&self, source: &mut BootSource) -> Result<Records, MachineError> {
+        let rsdp = self.blueprint.rsdp();
+        self.records_at(|memory, sregs| boot::load(memory, source, rsdp, sregs))
+    }
+
+    /// Puts a text into the machine that was just assembled, and gives the records of one about to show it on its serial
+    /// port and to wait for the power button.
+    pub fn notice_records(&self, text: &str) -> Result<Records, MachineError> {
+        self.records_at(|memory, sregs| boot::notice(memory, text, sregs))
+    }
+
+    fn records_at(
+        &self,
+        start: impl FnOnce(&GuestMemory, kvm_sregs) -> Result<StartRegisters, BootError>,
+    ) -> Result<Records, MachineError> {
         let memory = self.ram.memory();
         for firmware in &self.blueprint.firmware {
             let address = GuestAddress(firmware.address);
@@ -289,12 +303,13 @@ impl Machine {
         let mut records = Records::default();
         self.save_devices(&mut records)?;
         records.put("", &self.controllers()?)?;
+        let mut start = Some(start);
         for (index, vcpu) in self.vcpus.iter().enumerate() {
             let mut state = self.vcpu_state(index, vcpu)?;
             state.prepare();
-            if index == 0 {
-                let start = boot::load(memory, source, self.blueprint.rsdp(), *state.sregs())?;
-                state.start_at(&start);
+            // The first one boots, the others wait for it.
+            if let Some(start) = start.take() {
+                state.start_at(&start(memory, *state.sregs())?);
             }
             records.put(&index.to_string(), &state)?;
         }

@@ -1,11 +1,13 @@
 //! From a kernel image to a vCPU that is about to execute its first instruction.
 //!
 //! An ELF kernel with a PVH note is entered there, one without at its entry; a bzImage at its 64-bit entry. There is no
-//! firmware: what it would have told the kernel is written into memory.
+//! firmware: what it would have told the kernel is written into memory. Where there is nothing to boot, a few instructions of
+//! our own say so (`notice`).
 
 mod image;
 mod linux;
 mod memory_map;
+mod notice;
 mod pvh;
 mod registers;
 
@@ -21,6 +23,7 @@ use crate::ram::GuestMemory;
 
 pub use image::ImageError;
 use image::{Entry, Kernel};
+pub use notice::notice;
 
 /// What is booted. The descriptors are read anew at each boot.
 #[derive(Debug)]

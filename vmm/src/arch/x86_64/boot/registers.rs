@@ -8,7 +8,7 @@ pub(super) const CR0_EXTENSION_TYPE: u64 = 1 << 4;
 const RFLAGS_RESERVED: u64 = 2;
 
 /// Selectors of the Linux boot protocol, which PVH does not mind.
-const CODE: u16 = 0x10;
+pub(super) const CODE: u16 = 0x10;
 const DATA: u16 = 0x18;
 
 pub(super) fn regs_at(entry: GuestAddress) -> kvm_regs {
