@@ -87,6 +87,21 @@ impl VmProcess {
         Self::start(arguments, grant, Request::Boot { machine })
     }
 
+    /// Boots this machine, to which no kernel is granted, with whatever its devices are made of.
+    pub fn boot_disks(machine: MachineDescription, devices: Vec<(Role, OwnedFd)>) -> Result<Self> {
+        Self::start(&[], devices, Request::Boot { machine })
+    }
+
+    /// Goes on with a snapshot of such a machine. It is paused.
+    pub fn restore_disks(
+        files: &SnapshotFiles,
+        devices: Vec<(Role, OwnedFd)>,
+        how: Restoration,
+    ) -> Result<Self> {
+        let grant = files.grant()?.into_iter().chain(devices).collect();
+        Self::start(&[], grant, Request::Restore { how })
+    }
+
     /// Goes on with a machine that another process saved, with whatever its devices are made of. It is paused.
     pub fn load_granted(saved: Grant, devices: Vec<(Role, OwnedFd)>, hosts: Hosts) -> Result<Self> {
         let grant = saved.into_iter().chain(devices).collect();

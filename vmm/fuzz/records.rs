@@ -30,7 +30,9 @@ static PARTS: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
         blueprint: plan(&spec, &host).expect("a machine can be this small"),
         records: Records::default(),
         command_line: String::new(),
-        boot: BootSizes { kernel: 1, initrd: None },
+        boot: Some(BootSizes { kernel: 1, initrd: None }),
+        boot_order: Vec::new(),
+        found: None,
         disks: Vec::new(),
     };
     let bytes = good.encode().expect("it is small");

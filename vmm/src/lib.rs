@@ -6,6 +6,7 @@
 pub mod addresses;
 pub mod arch;
 pub mod control;
+pub mod disk_boot;
 pub mod entropy;
 pub mod kvm;
 pub mod machine;

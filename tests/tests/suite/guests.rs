@@ -96,6 +96,13 @@ fn disks_of_images_work_on_our_machine_in_the_cage() -> Result<()> {
 }
 
 #[test]
+fn guests_boot_from_their_disks_on_our_machine_in_the_cage() -> Result<()> {
+    let disks =
+        ["--asset=guest-tiny-disk", "--asset=guest-tiny-qcow2", "--asset=guest-debian-qcow2"];
+    on_our_machine(&[&["--cage"], &disks[..]].concat(), "diskboot::")
+}
+
+#[test]
 fn guest_on_our_machine_in_the_cage_loses_nothing_on_its_odyssey() -> Result<()> {
     on_our_machine(&["--cage", "--tap=left", "--asset=guest-tiny-qcow2"], "odyssey::")
 }

@@ -6,10 +6,11 @@
 //!   everything wrong; they run where `micro` does;
 //! - [`snapshot`] writes that process's machine to files and goes on from them, [`pager`] is about the memory of one that
 //!   does; they run where `micro` does;
+//! - [`nothing`] is that process without anything to boot, and runs where `micro` does;
 //! - [`sandbox`] tries what the threads of that process may do, and runs where `micro` does;
 //! - [`addresses`] is what a guest is told of its addresses, over real sockets, and runs where `micro` does, as root;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
-//! - [`cage`], [`linux`], [`disks`], [`images`], [`networks`], [`sockets`], [`memory`], [`consoles`],
+//! - [`cage`], [`linux`], [`disks`], [`diskboot`], [`images`], [`networks`], [`sockets`], [`memory`], [`consoles`],
 //!   [`inside`] and [`odyssey`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
 //! - [`vhost`] runs only in a node, as root, where [`guests`] starts it;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
@@ -17,6 +18,7 @@
 mod addresses;
 mod cage;
 mod consoles;
+mod diskboot;
 mod disks;
 mod failures;
 mod guests;
@@ -29,6 +31,7 @@ mod machine;
 mod memory;
 mod micro;
 mod networks;
+mod nothing;
 mod odyssey;
 mod pager;
 mod process;

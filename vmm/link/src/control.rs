@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Counters, DiskHost, EndReason, EntropyHost, MachineDescription, Memory, NetworkHost,
-    Restoration,
+    BootOrigin, Counters, DiskHost, EndReason, EntropyHost, MachineDescription, Memory,
+    NetworkHost, Restoration,
 };
 
 /// What the control peer wants.
@@ -132,6 +132,9 @@ pub struct Info {
     /// Streams of the console device that a program of the guest has open, by number.
     #[serde(default)]
     pub open_ports: Vec<u32>,
+    /// What the guest was booted from; none where an older release does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootOrigin>,
 }
 
 /// Whether a VM runs.
@@ -150,6 +153,12 @@ pub enum RunState {
 pub enum Event {
     /// The guest was reset and starts anew.
     Reset,
+    /// What the guest is booted from was looked for on its disks: this is what was found, at the start and after each
+    /// reset. Nothing is told of a kernel that was granted.
+    Booting {
+        /// Where it is.
+        from: BootOrigin,
+    },
     /// The guest's kernel panicked and writes a crash dump.
     CrashLoaded,
     /// A disk failed a request, which is held until the next resume.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Addressing;
 
-/// A machine as its user wants it. What it boots from comes as descriptors.
+/// A machine as its user wants it. What it boots from comes as descriptors: a kernel, or disks with a system on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct MachineDescription {
@@ -26,6 +26,10 @@ pub struct MachineDescription {
     /// faster.
     #[serde(default)]
     pub huge_pages: bool,
+    /// Names of the disks that a system is looked for on if no kernel is granted, in that order, at the start and at each
+    /// reset.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub boot_order: Vec<String>,
     /// Disks, in the order in which the guest finds them.
     #[serde(default)]
     pub disks: Vec<DiskDescription>,

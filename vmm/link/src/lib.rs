@@ -8,6 +8,7 @@
 //! descriptors of a refused message are closed.
 
 mod addressing;
+mod boot;
 mod control;
 mod counters;
 mod description;
@@ -19,6 +20,7 @@ mod snapshot;
 mod socket;
 
 pub use addressing::{Addressing, Ipv4Addressing, Ipv4Route, Ipv6Addressing};
+pub use boot::BootOrigin;
 pub use control::{Event, Info, Reply, Request, RunState};
 pub use counters::{
     AddressCounters, BalloonCounters, ConsoleCounters, Counters, DiskCounters, EntropyCounters,

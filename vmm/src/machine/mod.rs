@@ -5,6 +5,7 @@
 //! things stands in [`order`].
 
 mod blueprint;
+mod booting;
 mod clock;
 mod devices;
 mod functions;

@@ -15,12 +15,14 @@ use corten_devices::block::DiskFailure;
 use corten_devices::legacy::nonblocking;
 use corten_devices::{Effect, Records};
 use corten_link::{
-    Counters, EndReason, Event, Grant, Info, MachineDescription, Reply, Request, Role, RunState,
+    BootOrigin, Counters, EndReason, Event, Grant, Info, MachineDescription, Reply, Request, Role,
+    RunState,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::booting::check_boot_order;
 use super::devices::{Parts, addressed};
 use super::peer;
 use super::snapshots::{DiskFiles, SnapshotError};
@@ -51,7 +53,7 @@ pub(super) const FILL_LIMIT: Duration = Duration::from_secs(30);
 pub struct Descriptors {
     /// An open /dev/kvm.
     pub kvm: OwnedFd,
-    /// What to boot.
+    /// What to boot; without it, something is looked for on disks.
     pub kernel: Option<File>,
     /// Its initial RAM disk.
     pub initrd: Option<File>,
@@ -80,6 +82,12 @@ pub struct Saved {
     blueprint: Blueprint,
     /// For a reset later on.
     command_line: String,
+    /// The same: where to look for something to boot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    boot_order: Vec<String>,
+    /// What was found there; none if a kernel was granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    found: Option<BootOrigin>,
     records: Records,
 }
 
@@ -133,6 +141,9 @@ pub enum OwnerError {
     /// No thread to read it by.
     #[error("cannot start the thread that reads a saved machine")]
     Parser(#[source] io::Error),
+    /// A disk to boot from that the machine does not have.
+    #[error("the disk {0:?} of the boot order is none of the machine's")]
+    BootOrder(String),
 }
 
 /// What the owner works with.
@@ -145,6 +156,10 @@ pub struct Owner {
     /// A guest says as often as it likes that its kernel panicked; it is told once.
     crash_told: Cell<bool>,
     pub(super) command_line: String,
+    /// Disks to look for something to boot on, if no kernel was granted.
+    pub(super) boot_order: Vec<String>,
+    /// What was found there the last time; none if a kernel was granted.
+    pub(super) found: Option<BootOrigin>,
     resets: u64,
     /// What its disks are on, for snapshots to say when that was written.
     pub(super) disk_files: DiskFiles,
@@ -184,6 +199,8 @@ impl Owner {
             events_dropped: Cell::default(),
             crash_told: Cell::default(),
             command_line: String::new(),
+            boot_order: Vec::new(),
+            found: None,
             resets: 0,
             disk_files: DiskFiles::default(),
             addresses: Addresses::default(),
@@ -192,7 +209,7 @@ impl Owner {
     }
 
     /// False if it is lost: the peer has not read what came before.
-    fn tell(&self, event: Event) -> bool {
+    pub(super) fn tell(&self, event: Event) -> bool {
         let was_told = (self.events)(event);
         if !was_told {
             self.events_dropped.set(self.events_dropped.get() + 1);
@@ -203,6 +220,8 @@ impl Owner {
     /// Boots a machine and runs it to its end.
     pub fn boot(mut self, description: &MachineDescription) -> Result<End, OwnerError> {
         self.command_line.clone_from(&description.command_line);
+        self.boot_order.clone_from(&description.boot_order);
+        check_boot_order(description)?;
         let vm = self.vm()?;
         let host = host_processor(&vm)?;
         let hosts = Hosts::of(description);
@@ -217,15 +236,18 @@ impl Owner {
         }
         sandbox::lock_in();
         let machine = self.start(vm, blueprint, ram, devices, true)?;
+        self.tell_found();
         self.run(machine)
     }
 
     /// Goes on with a saved machine, paused at first, to its end.
     pub fn load(mut self, hosts: &Hosts) -> Result<End, OwnerError> {
-        let Saved { blueprint, command_line, records } = self.read_saved()?;
-        self.command_line = command_line;
+        let Saved { blueprint, command_line, boot_order, found, records } = self.read_saved()?;
+        (self.command_line, self.boot_order, self.found) = (command_line, boot_order, found);
         // Its guest may restart at any time: what it then boots from has to be there now.
-        self.boot_source()?;
+        if self.found.is_none() && self.boot_source()?.is_none() {
+            return Err(OwnerError::NotGranted(Role::kernel()));
+        }
         let ram = self.descriptors.ram.take().ok_or_else(|| OwnerError::NotGranted(Role::ram()))?;
         let ram = Ram::map(ram, &blueprint.slots)?;
         self.disk_files = DiskFiles::of(&self.descriptors.devices)?;
@@ -263,15 +285,16 @@ impl Owner {
 
     /// One path for the first start and for every reset.
     fn start(
-        &self,
+        &mut self,
         vm: Vm,
         blueprint: Blueprint,
         ram: Ram,
         devices: Devices,
         run: bool,
     ) -> Result<Machine, OwnerError> {
+        let disks = self.boot_disks(&devices);
         let mut machine = self.assemble(vm, blueprint, ram, devices)?;
-        let records = machine.first_records(&mut self.boot_source()?)?;
+        let records = self.first_records(&machine, &disks)?;
         machine.load(records)?;
         if run {
             machine.resume(false)?;
@@ -303,20 +326,20 @@ impl Owner {
         Ok(Machine::assemble(blueprint, ram, lent)?)
     }
 
-    pub(super) fn boot_source(&self) -> Result<BootSource, OwnerError> {
-        let missing = || OwnerError::NotGranted(Role::kernel());
-        let kernel = self.descriptors.kernel.as_ref().ok_or_else(missing)?;
+    /// What was granted to be booted, if anything was.
+    pub(super) fn boot_source(&self) -> Result<Option<BootSource>, OwnerError> {
+        let Some(kernel) = &self.descriptors.kernel else { return Ok(None) };
         let clone = |file: &File, role: Role| {
             file.try_clone().map_err(|source| OwnerError::Descriptor { role, source })
         };
-        Ok(BootSource {
+        Ok(Some(BootSource {
             kernel: clone(kernel, Role::kernel())?,
             initrd: match &self.descriptors.initrd {
                 Some(initrd) => Some(clone(initrd, Role::initrd())?),
                 None => None,
             },
             command_line: self.command_line.clone(),
-        })
+        }))
     }
 
     pub(super) fn vm(&self) -> Result<Vm, OwnerError> {
@@ -463,6 +486,7 @@ impl Owner {
         let machine = self.start(self.vm()?, blueprint, ram, devices, run)?;
         self.crash_told.set(false);
         self.tell(Event::Reset);
+        self.tell_found();
         Ok(machine)
     }
 
@@ -525,20 +549,24 @@ impl Owner {
     fn save(&self, machine: &Machine) -> Result<Vec<(Role, OwnedFd)>, OwnerError> {
         machine.ram().finish_filling(FILL_LIMIT)?;
         let (blueprint, records) = (machine.blueprint().clone(), machine.save()?);
-        let saved = Saved { blueprint, command_line: self.command_line.clone(), records };
+        let saved = Saved {
+            blueprint,
+            command_line: self.command_line.clone(),
+            boot_order: self.boot_order.clone(),
+            found: self.found.clone(),
+            records,
+        };
         let unusable = |source| OwnerError::Descriptor { role: Role::records(), source };
         let file = memfd_create("records", MFdFlags::MFD_CLOEXEC);
         let mut file = File::from(file.map_err(|error| unusable(error.into()))?);
         serde_json::to_writer(io::BufWriter::new(&mut file), &saved).map_err(OwnerError::Saved)?;
         let ram = machine.ram().file().try_clone();
         let ram = ram.map_err(|source| OwnerError::Descriptor { role: Role::ram(), source })?;
-        let source = self.boot_source()?;
-        let mut given = vec![
-            (Role::records(), file.into()),
-            (Role::ram(), ram.into()),
-            (Role::kernel(), source.kernel.into()),
-        ];
-        given.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
+        let mut given = vec![(Role::records(), file.into()), (Role::ram(), ram.into())];
+        if let Some(BootSource { kernel, initrd, .. }) = self.boot_source()? {
+            given.push((Role::kernel(), kernel.into()));
+            given.extend(initrd.map(|initrd| (Role::initrd(), initrd.into())));
+        }
         Ok(given)
     }
 
@@ -551,6 +579,7 @@ impl Owner {
             memory: blueprint.slots.iter().map(|slot| slot.size).sum(),
             resets: self.resets,
             open_ports: peer::open_ports(machine),
+            boot: Some(self.found.clone().unwrap_or(BootOrigin::Kernel)),
         }
     }
 }

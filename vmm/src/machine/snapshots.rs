@@ -79,7 +79,9 @@ impl Owner {
             blueprint: machine.blueprint().clone(),
             records,
             command_line: self.command_line.clone(),
-            boot: sizes(&self.boot_source()?)?,
+            boot: self.boot_source()?.as_ref().map(sizes).transpose()?,
+            boot_order: self.boot_order.clone(),
+            found: self.found.clone(),
             disks: Vec::new(),
         };
         let size = snapshot.memory_size();
@@ -99,8 +101,10 @@ impl Owner {
         let (snapshot, memory) = read?;
         let Snapshot { blueprint, records, command_line, boot, disks: stamps, .. } = snapshot;
         self.command_line = command_line;
+        (self.boot_order, self.found) = (snapshot.boot_order, snapshot.found);
         self.disk_files = DiskFiles::of(&self.descriptors.devices)?;
-        check_boot(&boot, &sizes(&self.boot_source()?)?)?;
+        let granted = self.boot_source()?.as_ref().map(sizes).transpose()?;
+        check_boot(boot, granted)?;
         self.disk_files.check(&blueprint, &stamps, &how.force_disks)?;
         let ram = Ram::new(&blueprint.slots)?;
         let owner = self.sender.clone();
@@ -221,10 +225,13 @@ fn sizes(source: &BootSource) -> Result<BootSizes, OwnerError> {
     Ok(BootSizes { kernel: size(&source.kernel, Role::kernel())?, initrd })
 }
 
-fn check_boot(then: &BootSizes, now: &BootSizes) -> Result<(), SnapshotError> {
+/// A machine that was booted from a disk had none of both.
+fn check_boot(then: Option<BootSizes>, now: Option<BootSizes>) -> Result<(), SnapshotError> {
     let same = |role, found, expected| {
         if found == expected { Ok(()) } else { Err(SnapshotError::Boot { role, found, expected }) }
     };
-    same(Role::kernel(), Some(now.kernel), Some(then.kernel))?;
-    same(Role::initrd(), now.initrd, then.initrd)
+    let kernel = |sizes: Option<BootSizes>| sizes.map(|sizes| sizes.kernel);
+    let initrd = |sizes: Option<BootSizes>| sizes.and_then(|sizes| sizes.initrd);
+    same(Role::kernel(), kernel(now), kernel(then))?;
+    same(Role::initrd(), initrd(now), initrd(then))
 }

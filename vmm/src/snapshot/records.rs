@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use corten_devices::{Record, Records};
+use corten_link::BootOrigin;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -27,8 +28,12 @@ pub struct Snapshot {
     pub records: Records,
     /// For a reset later on.
     pub command_line: String,
-    /// What that boots from.
-    pub boot: BootSizes,
+    /// What that boots from, if it was granted.
+    pub boot: Option<BootSizes>,
+    /// Where something to boot is looked for, if it was not.
+    pub boot_order: Vec<String>,
+    /// What was found there.
+    pub found: Option<BootOrigin>,
     /// What its disks were.
     pub disks: Vec<DiskStamp>,
 }
@@ -95,7 +100,12 @@ const BLUEPRINT: &str = "blueprint";
 #[serde(deny_unknown_fields)]
 struct Surroundings {
     command_line: String,
-    boot: BootSizes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<BootSizes>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    boot_order: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    found: Option<BootOrigin>,
     disks: Vec<DiskStamp>,
 }
 
@@ -111,6 +121,8 @@ impl Snapshot {
         let surroundings = Surroundings {
             command_line: self.command_line.clone(),
             boot: self.boot,
+            boot_order: self.boot_order.clone(),
+            found: self.found.clone(),
             disks: self.disks.clone(),
         };
         let mut parts = vec![part(SURROUNDINGS, &surroundings)?, part(BLUEPRINT, &self.blueprint)?];
@@ -132,9 +144,10 @@ impl Snapshot {
         let blueprint: Blueprint = expect(BLUEPRINT, parts.next())?;
         check_memory(&blueprint)?;
         let records = parts.map(|(name, content)| read::<Record>(name, content));
-        let Surroundings { command_line, boot, disks } = surroundings;
+        let Surroundings { command_line, boot, boot_order, found, disks } = surroundings;
         let records = records.collect::<Result<_, _>>()?;
-        Ok(Self { id: header.id, blueprint, records, command_line, boot, disks })
+        let id = header.id;
+        Ok(Self { id, blueprint, records, command_line, boot, boot_order, found, disks })
     }
 
     /// Writes it to the empty `file`, and has it on the disk when it returns.
@@ -221,7 +234,9 @@ mod tests {
             blueprint: plan(&spec, &host).unwrap(),
             records: serde_json::from_str(records).unwrap(),
             command_line: "quiet".into(),
-            boot: BootSizes { kernel: 7, initrd: None },
+            boot: Some(BootSizes { kernel: 7, initrd: None }),
+            boot_order: Vec::new(),
+            found: None,
             disks: Vec::new(),
         }
     }
@@ -232,6 +247,22 @@ mod tests {
         snapshot().write(&file).unwrap();
         assert_eq!(Snapshot::read(&file).unwrap(), snapshot());
         assert_eq!(snapshot().memory_size(), 32 << 20);
+    }
+
+    #[test]
+    fn surroundings_of_a_granted_kernel_are_as_they_were_before_disks_were_booted_from() {
+        let old = r#"{"command_line":"quiet","boot":{"kernel":7,"initrd":null},"disks":[]}"#;
+        let surroundings: Surroundings = serde_json::from_str(old).unwrap();
+        assert_eq!(serde_json::to_string(&surroundings).unwrap(), old);
+        assert_eq!((surroundings.boot_order, surroundings.found), (Vec::new(), None));
+    }
+
+    #[test]
+    fn what_was_found_on_a_disk_is_kept() {
+        let found = Some(BootOrigin::Nothing { reasons: vec!["there is no disk".into()] });
+        let boot_order = vec!["root".into()];
+        let snapshot = Snapshot { boot: None, boot_order, found, ..snapshot() };
+        assert_eq!(Snapshot::decode(&snapshot.encode().unwrap()).unwrap(), snapshot);
     }
 
     #[test]
