@@ -76,6 +76,13 @@ impl Tap {
     ///
     /// Needs CAP_NET_ADMIN there and /dev/net/tun.
     pub fn create(name: &str, queues: u16) -> Result<Self, TapError> {
+        let tap = Self::create_down(name, queues)?;
+        set_up(name).map_err(|source| TapError::Down { name: name.into(), source })?;
+        Ok(tap)
+    }
+
+    /// Creates a TAP as above, but leaves it down: for whoever gives it addresses first.
+    pub(crate) fn create_down(name: &str, queues: u16) -> Result<Self, TapError> {
         if request(name).is_none() {
             return Err(TapError::Name(name.into()));
         }
@@ -90,7 +97,6 @@ impl Tap {
             1 => vec![create_single_queue(name)?],
             _ => create_multi_queue(name, queues)?,
         };
-        set_up(name).map_err(|source| TapError::Down { name: name.into(), source })?;
         Ok(Self { name: name.into(), queues })
     }
 
