@@ -30,7 +30,11 @@ pub fn running(vmi: &VirtualMachineInstance, pod_uid: &str, times: Times) -> Opt
             let latest = transitions.iter().filter_map(moment).max();
             let phase_transition_timestamp =
                 seconds(latest.map_or(time, |latest| time.max(latest)));
-            transitions.push(PhaseTransition { phase, phase_transition_timestamp });
+            transitions.push(PhaseTransition {
+                phase,
+                phase_transition_timestamp,
+                ..PhaseTransition::default()
+            });
         }
     }
     Some(json!({

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`types`] | the objects, with KubeVirt's JSON names; what no field stands for yet is kept, not dropped |
 //! | [`Quantity`] | amounts as Kubernetes writes them |
-//! | [`machine`] | what a VirtualMachineInstance asks for, with its defaults: vCPUs, memory, kernel, grace period |
+//! | [`machine`] | what a VirtualMachineInstance asks for: vCPUs, memory, kernel, disks, interfaces |
+//! | [`defaults`] | what its user left out, filled in |
 //! | [`served`], [`validate`] | which fields are served, and what is wrong with an object, by path |
 //! | [`names`] | labels, annotations, places and names derived from an object |
 //! | `cluster` | with the feature of that name: kube's traits, the CRD, the manifests |
@@ -16,6 +17,8 @@
 
 #[cfg(feature = "cluster")]
 pub mod cluster;
+pub mod defaults;
+mod finding;
 pub mod machine;
 pub mod names;
 mod quantity;

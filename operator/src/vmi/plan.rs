@@ -7,6 +7,7 @@ use crate::Config;
 use crate::pod::launcher_pod;
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::names::LAUNCH_ATTEMPT_ANNOTATION;
+use corten_resources::served::Scope;
 use corten_resources::types::{ConditionStatus, Phase};
 use corten_resources::validate::{Finding, validate};
 use jiff::{SignedDuration, Timestamp};
@@ -93,7 +94,8 @@ fn start(vmi: &mut VirtualMachineInstance, config: &Config, now: Timestamp, plan
         // It was there and had a node, and its exit status is gone with it: deleted by force, or its node is lost.
         return end(vmi, &pod_gone(), now, plan);
     }
-    let findings = validate(&vmi.spec);
+    let mut findings = validate(&vmi.spec, Scope::Cluster);
+    findings.retain(Finding::is_refusal);
     let pod = match findings.first() {
         Some(first) => Err((first.reason.as_str(), list(&findings))),
         None => launcher_pod(vmi, attempt(vmi), config)

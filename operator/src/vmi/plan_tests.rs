@@ -114,7 +114,7 @@ fn what_cannot_be_run_gets_a_condition_by_path_and_no_pod() {
 fn what_could_not_be_run_and_was_corrected_gets_its_pod() {
     let broken = minimal_vmi(|vmi| vmi["spec"]["volumes"] = json!([{ "name": "root" }]));
     let mut vmi = after(&planned(&broken, None, 0)).clone();
-    vmi.spec.other.clear();
+    vmi.spec.volumes.clear();
     let plan = planned(&vmi, None, 1);
     assert!(plan.create.is_some() && plan.vmi.is_none());
     let there = planned(&vmi, Some(pod(&vmi, 0, |_| ())), 2);

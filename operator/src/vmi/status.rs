@@ -33,7 +33,11 @@ pub(super) fn enter(vmi: &mut VirtualMachineInstance, phase: Phase, now: Timesta
         return;
     }
     vmi.status.phase = phase;
-    let transition = PhaseTransition { phase, phase_transition_timestamp: time(now) };
+    let transition = PhaseTransition {
+        phase,
+        phase_transition_timestamp: time(now),
+        ..PhaseTransition::default()
+    };
     vmi.status.phase_transition_timestamps.push(transition);
 }
 
@@ -146,7 +150,7 @@ pub(super) fn set(
         last_transition_time: Some(time(now)),
         reason,
         message,
-        other: Default::default(),
+        ..Condition::default()
     });
 }
 

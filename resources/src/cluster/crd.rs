@@ -101,6 +101,11 @@ impl Transform for Tidy {
         schema.remove("default");
         // Fields are as optional as null is.
         schema.remove("nullable");
+        // An object of which nothing is known: only so does the API server keep what is in it.
+        if schema.get("additionalProperties") == Some(&json!(true)) {
+            schema.remove("additionalProperties");
+            schema.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
+        }
         // A phase or status of a later release must be readable by this one, and the other way round.
         if schema.get("enum").is_some() {
             schema.remove("enum");
@@ -176,6 +181,21 @@ mod tests {
         for schema in [spec, domain, devices] {
             assert_eq!(schema.x_kubernetes_preserve_unknown_fields, Some(true));
         }
+    }
+
+    #[test]
+    fn what_is_inside_types_of_kubernetes_own_is_kept() {
+        let spec = root_schema().properties.unwrap()["spec"].clone();
+        let affinity = spec.properties.unwrap()["affinity"].clone();
+        assert_eq!(affinity.x_kubernetes_preserve_unknown_fields, Some(true));
+        assert!(affinity.additional_properties.is_none());
+    }
+
+    #[test]
+    fn the_definition_fits_into_an_object_and_its_annotation() {
+        // kubectl keeps what was applied in an annotation, and annotations have 256 KiB.
+        let size = virtual_machine_instance_crd().to_string().len();
+        assert!(size < 256 << 10, "{size} bytes");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The objects themselves.
 
+use super::fields::{null_as_default, object};
 use super::{
-    API_VERSION, OtherFields, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus,
-    null_as_default,
+    API_VERSION, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus, VirtualMachineSpec,
+    VirtualMachineStatus,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ pub struct VirtualMachineInstance<M = ObjectMeta> {
     #[serde(default = "api_version")]
     pub api_version: String,
     /// `VirtualMachineInstance`.
-    #[serde(default = "kind")]
+    #[serde(default = "instance")]
     pub kind: String,
     /// Name, labels and so on.
     pub metadata: M,
@@ -40,10 +41,51 @@ impl<M: Default> Default for VirtualMachineInstance<M> {
     fn default() -> Self {
         Self {
             api_version: api_version(),
-            kind: kind(),
+            kind: instance(),
             metadata: M::default(),
             spec: VirtualMachineInstanceSpec::default(),
             status: VirtualMachineInstanceStatus::default(),
+        }
+    }
+}
+
+/// A virtual machine that may be started and stopped: it stays when its VirtualMachineInstance ends.
+///
+/// `M` is the metadata, as in [`VirtualMachineInstance`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VirtualMachine<M = ObjectMeta> {
+    /// `kubevirt.io/v1`.
+    #[serde(default = "api_version")]
+    pub api_version: String,
+    /// `VirtualMachine`.
+    #[serde(default = "machine")]
+    pub kind: String,
+    /// Name, labels and so on.
+    pub metadata: M,
+    /// What its user wants.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub spec: VirtualMachineSpec,
+    /// What has become of it.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub status: VirtualMachineStatus,
+}
+
+impl VirtualMachine {
+    /// Kind, as objects name it.
+    pub const KIND: &str = "VirtualMachine";
+    /// What stands for the kind in paths and roles.
+    pub const PLURAL: &str = "virtualmachines";
+}
+
+impl<M: Default> Default for VirtualMachine<M> {
+    fn default() -> Self {
+        Self {
+            api_version: api_version(),
+            kind: machine(),
+            metadata: M::default(),
+            spec: VirtualMachineSpec::default(),
+            status: VirtualMachineStatus::default(),
         }
     }
 }
@@ -52,35 +94,30 @@ fn api_version() -> String {
     API_VERSION.to_owned()
 }
 
-fn kind() -> String {
+fn instance() -> String {
     VirtualMachineInstance::KIND.to_owned()
 }
 
-/// Metadata of an object, for programs that have no Kubernetes types.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ObjectMeta {
-    /// Name in its namespace.
-    #[serde(default)]
-    pub name: String,
-    /// Namespace.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    /// What tells it from an earlier object of the same name.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-    /// Labels.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-    /// Annotations.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
-    /// When its deletion was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion_timestamp: Option<String>,
-    /// What is not named here.
-    #[serde(flatten)]
-    pub other: OtherFields,
+fn machine() -> String {
+    VirtualMachine::KIND.to_owned()
+}
+
+object! {
+    /// Metadata of an object, for programs that have no Kubernetes types.
+    pub struct ObjectMeta {
+        /// Annotations.
+        pub annotations: BTreeMap<String, String>,
+        /// When its deletion was asked for.
+        pub deletion_timestamp: Option<String>,
+        /// Labels.
+        pub labels: BTreeMap<String, String>,
+        /// Name in its namespace.
+        pub name: String,
+        /// Namespace.
+        pub namespace: String,
+        /// What tells it from an earlier object of the same name.
+        pub uid: String,
+    }
 }
 
 #[cfg(test)]

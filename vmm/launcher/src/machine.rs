@@ -1,6 +1,7 @@
 //! VMI -> machine: a pure function, so that the same object always gives the same machine.
 
 use corten_link::MachineDescription;
+use corten_resources::served::Scope;
 use corten_resources::types::VirtualMachineInstance;
 use corten_resources::validate::{Finding, validate};
 use thiserror::Error;
@@ -39,7 +40,8 @@ impl From<Finding> for PlanError {
 
 /// The machine that a VMI wants.
 pub fn plan(vmi: &VirtualMachineInstance) -> Result<Plan, PlanError> {
-    let findings = validate(&vmi.spec);
+    let mut findings = validate(&vmi.spec, Scope::Cluster);
+    findings.retain(Finding::is_refusal);
     if !findings.is_empty() {
         return Err(PlanError(findings));
     }

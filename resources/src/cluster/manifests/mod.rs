@@ -83,8 +83,9 @@ fn labels(name: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::VirtualMachineInstance;
-    use crate::validate::validate;
+    use crate::served::Scope;
+    use crate::types::{VirtualMachine, VirtualMachineInstance};
+    use crate::validate::{can_run, validate, validate_machine};
     use k8s_openapi::api::admissionregistration::v1::{
         ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
     };
@@ -127,11 +128,31 @@ mod tests {
         {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
-            let vmi: VirtualMachineInstance = serde_saphyr::from_str(&text).unwrap();
-            assert_eq!(validate(&vmi.spec), [], "{}", path.display());
-            count += 1;
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+            for object in objects {
+                let findings = match object["kind"].as_str().unwrap() {
+                    "VirtualMachineInstance" => {
+                        let vmi: VirtualMachineInstance = serde_json::from_value(object).unwrap();
+                        validate(&vmi.spec, Scope::Standalone)
+                    }
+                    "VirtualMachine" => {
+                        let machine: VirtualMachine = serde_json::from_value(object).unwrap();
+                        validate_machine(&machine.spec, Scope::Standalone)
+                    }
+                    _ => continue,
+                };
+                assert!(can_run(&findings), "{}: {findings:?}", path.display());
+                count += 1;
+            }
         }
         assert!(count > 0, "no example was found");
+    }
+
+    #[test]
+    fn first_example_runs_in_a_cluster_too() {
+        let text = include_str!("../../../examples/vmi-kernel-boot.yaml");
+        let vmi: VirtualMachineInstance = serde_saphyr::from_str(text).unwrap();
+        assert_eq!(validate(&vmi.spec, Scope::Cluster), []);
     }
 
     #[test]

@@ -1,7 +1,13 @@
 //! What a VirtualMachineInstance asks for, with its defaults. Pure: operator, agent, launcher and CLI read it alike.
 
+mod devices;
+mod source;
+
+pub use devices::{Binding, DISK_SERIAL_LENGTH};
+pub use source::Source;
+
+use crate::finding::Finding;
 use crate::types::{KernelBootContainer, VirtualMachineInstanceSpec};
-use crate::validate::Finding;
 use std::time::Duration;
 
 /// Between power button and end by force, if the user says nothing.
@@ -10,6 +16,8 @@ pub const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
 pub const MAX_VCPUS: u32 = 254;
 /// The least memory of a machine: what a kernel needs to say that it has too little.
 pub const MIN_MEMORY: u64 = 1 << 20;
+
+const KERNEL_CONTAINER: &str = "spec.domain.firmware.kernelBoot.container";
 
 /// Processors of a machine. Each number is one at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,33 +150,54 @@ impl VirtualMachineInstanceSpec {
 
     /// The kernel to start.
     pub fn kernel(&self) -> Result<Kernel<'_>, Finding> {
-        const CONTAINER: &str = "spec.domain.firmware.kernelBoot.container";
+        self.kernel_boot()?.ok_or_else(|| {
+            let message = "there is nothing to boot: name an image that holds a kernel";
+            Finding::missing(KERNEL_CONTAINER, message)
+        })
+    }
+
+    /// The kernel to start, if one is named. Without it the system is looked for on disks.
+    pub fn kernel_boot(&self) -> Result<Option<Kernel<'_>>, Finding> {
+        let boot = self.domain.firmware.as_ref().and_then(|firmware| firmware.kernel_boot.as_ref());
+        let args = boot.and_then(|boot| boot.kernel_args.as_deref()).unwrap_or_default();
         let Some(container) = self.kernel_container() else {
-            return Err(Finding::missing(
-                CONTAINER,
-                "there is nothing to boot: name an image that holds a kernel",
-            ));
+            let orphaned = (!args.is_empty()).then(|| {
+                Finding::missing(KERNEL_CONTAINER, "kernelArgs need an image that holds a kernel")
+            });
+            return orphaned.map_or(Ok(None), Err);
         };
         if container.image.is_empty() {
             return Err(Finding::missing(
-                format!("{CONTAINER}.image"),
+                format!("{KERNEL_CONTAINER}.image"),
                 "name the image that holds the kernel",
             ));
         }
-        let path = in_image(&format!("{CONTAINER}.kernelPath"), container.kernel_path.as_deref())?;
-        let Some(path) = path else {
-            return Err(Finding::missing(
-                format!("{CONTAINER}.kernelPath"),
-                "say where in the image the kernel is",
-            ));
-        };
+        let path_field = format!("{KERNEL_CONTAINER}.kernelPath");
+        let path = in_image(&path_field, container.kernel_path.as_deref())?
+            .ok_or_else(|| Finding::missing(path_field, "say where in the image the kernel is"))?;
         let initrd_path =
-            in_image(&format!("{CONTAINER}.initrdPath"), container.initrd_path.as_deref())?;
-        let kernel_boot =
-            self.domain.firmware.as_ref().and_then(|firmware| firmware.kernel_boot.as_ref());
-        let args = kernel_boot.and_then(|boot| boot.kernel_args.as_deref()).unwrap_or_default();
-        Ok(Kernel { image: &container.image, path, initrd_path, args })
+            in_image(&format!("{KERNEL_CONTAINER}.initrdPath"), container.initrd_path.as_deref())?;
+        Ok(Some(Kernel { image: &container.image, path, initrd_path, args }))
     }
+
+    /// UUID that the guest is to read, if its user gives one that can be read.
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        parse_uuid(self.domain.firmware.as_ref()?.uuid.as_deref()?)
+    }
+}
+
+/// A UUID as it is written: five groups of hexadecimal digits.
+pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let groups: Vec<&str> = text.split('-').collect();
+    if groups.iter().map(|group| group.len()).ne([8, 4, 4, 4, 12]) {
+        return None;
+    }
+    let digits = groups.concat();
+    // A sign before a digit would also be taken as a number.
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    Some(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes())
 }
 
 /// A path in an image, which may not lead out of it; an empty one is none.
@@ -294,6 +323,23 @@ mod tests {
                 spec(&domain).kernel().unwrap_err().path,
                 format!("spec.domain.firmware.kernelBoot.{end}")
             );
+        }
+    }
+
+    #[test]
+    fn a_machine_without_a_kernel_is_one_and_arguments_without_a_kernel_are_not() {
+        assert_eq!(spec(&json!({})).kernel_boot(), Ok(None));
+        let orphaned = spec(&json!({ "firmware": { "kernelBoot": { "kernelArgs": "quiet" } } }));
+        assert_eq!(orphaned.kernel_boot().unwrap_err().path, KERNEL_CONTAINER);
+    }
+
+    #[test]
+    fn a_uuid_is_read_in_one_spelling_only() {
+        let text = "01234567-89ab-cdef-0123-456789ABCDEF";
+        let bytes = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef_u128.to_be_bytes();
+        assert_eq!(parse_uuid(text), Some(bytes));
+        for wrong in ["", &text.replace('-', ""), &text.replacen('0', "+", 1), &text[1..]] {
+            assert_eq!(parse_uuid(wrong), None, "{wrong}");
         }
     }
 

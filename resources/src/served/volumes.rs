@@ -1,0 +1,66 @@
+//! What disks hold.
+
+use super::Support::{Harmless, Only, Refused, Served};
+use super::{Entry, alone, both};
+
+const NO_HOTPLUG: &str = "nothing is plugged in while the machine runs";
+
+pub(super) const ENTRIES: &[Entry] = &[
+    alone("spec.volumes.cloudInitConfigDrive", Served),
+    alone("spec.volumes.cloudInitConfigDrive.networkData", Served),
+    alone("spec.volumes.cloudInitConfigDrive.networkDataBase64", Served),
+    alone("spec.volumes.cloudInitConfigDrive.networkDataSecretRef.name", Served),
+    alone("spec.volumes.cloudInitConfigDrive.secretRef.name", Served),
+    alone("spec.volumes.cloudInitConfigDrive.userData", Served),
+    alone("spec.volumes.cloudInitConfigDrive.userDataBase64", Served),
+    alone("spec.volumes.cloudInitNoCloud", Served),
+    alone("spec.volumes.cloudInitNoCloud.networkData", Served),
+    alone("spec.volumes.cloudInitNoCloud.networkDataBase64", Served),
+    alone("spec.volumes.cloudInitNoCloud.networkDataSecretRef.name", Served),
+    alone("spec.volumes.cloudInitNoCloud.secretRef.name", Served),
+    alone("spec.volumes.cloudInitNoCloud.userData", Served),
+    alone("spec.volumes.cloudInitNoCloud.userDataBase64", Served),
+    alone("spec.volumes.configMap.name", Served),
+    alone("spec.volumes.configMap.optional", Served),
+    alone("spec.volumes.configMap.volumeLabel", Served),
+    alone("spec.volumes.containerDisk.image", Served),
+    alone("spec.volumes.containerDisk.imagePullPolicy", Only(&["Always", "IfNotPresent", "Never"])),
+    alone(
+        "spec.volumes.containerDisk.imagePullSecret",
+        Harmless("images are fetched with the credentials of whoever starts the machine"),
+    ),
+    alone("spec.volumes.containerDisk.path", Served),
+    both("spec.volumes.containerPath", Refused("folders are not shared with guests")),
+    both("spec.volumes.dataVolume.hotpluggable", Refused(NO_HOTPLUG)),
+    alone("spec.volumes.dataVolume.name", Served),
+    alone("spec.volumes.downwardAPI.fields.fieldRef.apiVersion", Served),
+    alone("spec.volumes.downwardAPI.fields.fieldRef.fieldPath", Served),
+    alone(
+        "spec.volumes.downwardAPI.fields.mode",
+        Harmless("files on the guest's disk can be read by everybody"),
+    ),
+    alone("spec.volumes.downwardAPI.fields.path", Served),
+    both(
+        "spec.volumes.downwardAPI.fields.resourceFieldRef",
+        Refused("there is no container whose resources it could tell"),
+    ),
+    alone("spec.volumes.downwardAPI.volumeLabel", Served),
+    alone("spec.volumes.downwardMetrics", Served),
+    alone("spec.volumes.emptyDisk.capacity", Served),
+    alone("spec.volumes.ephemeral.persistentVolumeClaim.claimName", Served),
+    alone("spec.volumes.ephemeral.persistentVolumeClaim.readOnly", Served),
+    alone("spec.volumes.hostDisk.capacity", Served),
+    alone("spec.volumes.hostDisk.path", Served),
+    alone("spec.volumes.hostDisk.shared", Harmless("there is one node")),
+    alone("spec.volumes.hostDisk.type", Only(&["Disk", "DiskOrCreate"])),
+    both("spec.volumes.memoryDump", Refused("memory dumps are not served")),
+    alone("spec.volumes.name", Served),
+    alone("spec.volumes.persistentVolumeClaim.claimName", Served),
+    both("spec.volumes.persistentVolumeClaim.hotpluggable", Refused(NO_HOTPLUG)),
+    alone("spec.volumes.persistentVolumeClaim.readOnly", Served),
+    alone("spec.volumes.secret.optional", Served),
+    alone("spec.volumes.secret.secretName", Served),
+    alone("spec.volumes.secret.volumeLabel", Served),
+    alone("spec.volumes.serviceAccount.serviceAccountName", Served),
+    both("spec.volumes.sysprep", Refused("the set-up of Windows is not served")),
+];

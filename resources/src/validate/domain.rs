@@ -1,0 +1,127 @@
+//! Processors, memory, firmware.
+
+use super::Findings;
+use crate::finding::Finding;
+use crate::machine::parse_uuid;
+use crate::served::Scope;
+use crate::types::{CpuFeature, VirtualMachineInstanceSpec};
+
+pub(super) fn check(spec: &VirtualMachineInstanceSpec, scope: Scope, findings: &mut Findings) {
+    findings.extend(spec.topology().err());
+    findings.extend(spec.guest_memory().err());
+    // A machine may have nothing to boot. Launchers start kernels only.
+    match scope {
+        Scope::Cluster => findings.extend(spec.kernel().err()),
+        Scope::Standalone => findings.extend(spec.kernel_boot().err()),
+    }
+    processors(spec, findings);
+    memory(spec, findings);
+    firmware(spec, findings);
+    resources(spec, findings);
+}
+
+fn processors(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
+    let Some(cpu) = &spec.domain.cpu else { return };
+    for (index, feature) in cpu.features.iter().enumerate() {
+        findings.extend(cpu_feature(&format!("spec.domain.cpu.features[{index}]"), feature));
+    }
+    let most = cpu.max_sockets.filter(|most| *most != 0);
+    if let (Some(sockets), Some(most)) = (cpu.sockets, most)
+        && sockets > most
+    {
+        let message = format!("{sockets} sockets are more than maxSockets, which is {most}");
+        findings.push(Finding::invalid("spec.domain.cpu.sockets", message));
+    }
+}
+
+fn cpu_feature(path: &str, feature: &CpuFeature) -> Option<Finding> {
+    if feature.name.is_empty() {
+        return Some(Finding::missing(format!("{path}.name"), "name the feature"));
+    }
+    let policy = feature.policy.as_deref().filter(|policy| !policy.is_empty());
+    let path = format!("{path}.policy");
+    match policy.unwrap_or("require") {
+        "optional" => {
+            Some(Finding::no_effect(path, "the guest sees what the host's processors have"))
+        }
+        known @ ("force" | "require" | "disable" | "forbid") => {
+            let message = format!(
+                "{known} is not served: the guest sees what the host's processors have; \
+                 write optional, or leave the feature out"
+            );
+            Some(Finding::not_served(path, message))
+        }
+        other => {
+            let message =
+                format!("{other:?} is none of force, require, optional, disable and forbid");
+            Some(Finding::invalid(path, message))
+        }
+    }
+}
+
+fn memory(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
+    const MAX: &str = "spec.domain.memory.maxGuest";
+    let most = spec.domain.memory.as_ref().and_then(|memory| memory.max_guest.as_ref());
+    let Some(most) = most else { return };
+    match (most.units(), spec.guest_memory()) {
+        (Err(error), _) => findings.push(Finding::invalid(MAX, error.to_string())),
+        (Ok(bytes), Ok(guest)) if guest > bytes => {
+            let message = format!("the guest has more memory than {most}");
+            findings.push(Finding::invalid(MAX, message));
+        }
+        _ => {}
+    }
+}
+
+fn firmware(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
+    let Some(firmware) = &spec.domain.firmware else { return };
+    if let Some(text) = firmware.uuid.as_deref().filter(|text| !text.is_empty())
+        && parse_uuid(text).is_none()
+    {
+        let example = "5d307ca9-b3ef-428c-8861-06e72d69f223";
+        let message = format!("{text:?} is no UUID such as {example}");
+        findings.push(Finding::invalid("spec.domain.firmware.uuid", message));
+    }
+    if let Some(serial) = &firmware.serial
+        && !serial.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+    {
+        let message = "a serial number is made of printable ASCII";
+        findings.push(Finding::invalid("spec.domain.firmware.serial", message));
+    }
+    let both = |bootloader: &crate::types::Bootloader| {
+        bootloader.bios.is_some() && bootloader.efi.is_some()
+    };
+    if firmware.bootloader.as_ref().is_some_and(both) {
+        let message = "it is either bios or efi, not both";
+        findings.push(Finding::invalid("spec.domain.firmware.bootloader", message));
+    }
+}
+
+/// Amounts can be read, and a request is not over its limit.
+fn resources(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
+    const PATH: &str = "spec.domain.resources";
+    let Some(resources) = &spec.domain.resources else { return };
+    for (list, amounts) in [("limits", &resources.limits), ("requests", &resources.requests)] {
+        for (name, amount) in amounts {
+            let read = amount.millis().map_err(|error| error.to_string());
+            findings.extend(
+                read.err().map(|error| Finding::invalid(format!("{PATH}.{list}.{name}"), error)),
+            );
+        }
+    }
+    for (name, request) in &resources.requests {
+        let limit = resources.limits.get(name).and_then(|limit| limit.millis().ok());
+        if let (Ok(wanted), Some(limit)) = (request.millis(), limit)
+            && wanted > limit
+        {
+            let message = format!("{request} is more than the limit of {}", resources.limits[name]);
+            findings.push(Finding::invalid(format!("{PATH}.requests.{name}"), message));
+        }
+    }
+    if let (Ok(guest), Some(limit)) = (spec.guest_memory(), resources.limits.get("memory"))
+        && limit.units().is_ok_and(|limit| guest > limit)
+    {
+        let message = format!("the guest has more memory than the limit of {limit}");
+        findings.push(Finding::invalid("spec.domain.memory.guest", message));
+    }
+}

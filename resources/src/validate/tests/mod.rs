@@ -1,0 +1,4 @@
+mod cluster;
+mod hostile;
+mod standalone;
+mod virtual_machine;

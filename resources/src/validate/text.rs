@@ -1,0 +1,126 @@
+//! Names, paths, addresses.
+
+use super::Findings;
+use crate::finding::Finding;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// A label of DNS (RFC 1123): what most names in Kubernetes are.
+pub(super) fn is_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Labels with dots between them.
+pub(super) fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+/// A path that cannot lead out of where it is looked for.
+pub(super) fn is_contained(path: &str) -> bool {
+    !path.contains('\0') && !path.split('/').any(|part| part == "..")
+}
+
+/// Refuses what is not a name.
+pub(super) fn check_label(path: &str, text: &str, findings: &mut Findings) {
+    if text.is_empty() {
+        findings.push(Finding::missing(path, "it needs a name"));
+    } else if !is_label(text) {
+        let message =
+            "a name has at most 63 small letters, digits and dashes, and no dash at its ends";
+        findings.push(Finding::invalid(path, message));
+    }
+}
+
+/// Refuses a value that came before.
+pub(super) fn check_first<T: Ord>(
+    seen: &mut BTreeSet<T>,
+    value: T,
+    finding: impl FnOnce() -> Finding,
+    findings: &mut Findings,
+) {
+    if !seen.insert(value) {
+        findings.push(finding());
+    }
+}
+
+/// Refuses an empty text where one is needed.
+pub(super) fn check_given(path: &str, text: Option<&str>, what: &str, findings: &mut Findings) {
+    if text.is_none_or(str::is_empty) {
+        findings.push(Finding::missing(path, what));
+    }
+}
+
+/// A hardware address, with colons or dashes between six bytes.
+pub(crate) fn mac_address(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = [0; 6];
+    let separator = if text.contains('-') { '-' } else { ':' };
+    let mut parts = text.split(separator);
+    for byte in &mut bytes {
+        let part = parts.next()?;
+        // A sign before a digit would also be taken as a number.
+        if part.len() != 2 || !part.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(bytes)
+}
+
+/// A network as `address/bits`.
+pub(super) fn network(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = text.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    if !bits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let bits: u8 = bits.parse().ok()?;
+    (bits <= most).then_some((address, bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_those_of_dns() {
+        for name in ["a", "a-1", "0", &"x".repeat(63)] {
+            assert!(is_label(name), "{name}");
+        }
+        for name in ["", "-a", "a-", "A", "a_b", "a.b", "ä", &"x".repeat(64)] {
+            assert!(!is_label(name), "{name}");
+        }
+        assert!(is_subdomain("a.b-c.d") && !is_subdomain("a..b") && !is_subdomain(""));
+    }
+
+    #[test]
+    fn hardware_addresses_have_six_bytes() {
+        let address = Some([0x02, 0, 0, 0xab, 0xCD, 0xff]);
+        assert_eq!(mac_address("02:00:00:ab:CD:ff"), address);
+        assert_eq!(mac_address("02-00-00-ab-CD-ff"), address);
+        for text in
+            ["", "02:00:00:ab:cd", "02:00:00:ab:cd:ff:00", "2:0:0:a:c:f", "+2:00:00:ab:cd:ff"]
+        {
+            assert_eq!(mac_address(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_have_an_address_and_bits() {
+        assert_eq!(network("10.0.2.0/24"), Some(([10, 0, 2, 0].into(), 24)));
+        assert!(network("fd10:0:2::/120").is_some());
+        for text in ["10.0.2.0", "10.0.2.0/33", "10.0.2/24", "fd10::/129", "10.0.2.0/+4", "/"] {
+            assert_eq!(network(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_with_dots_for_names_is_contained() {
+        assert!(is_contained("/disk/a..b") && is_contained("..."));
+        assert!(!is_contained("/disk/../etc") && !is_contained("..") && !is_contained("a\0b"));
+    }
+}

@@ -1,0 +1,127 @@
+//! Every field that KubeVirt has is one of ours, by the same name, and comes back as it was.
+
+use crate::list::List;
+use corten_resources::types::{VirtualMachine, VirtualMachineInstance};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::fmt::Debug;
+
+fn again<T: DeserializeOwned + Serialize + Debug>(written: &Value) -> (Value, String) {
+    let object: T = serde_json::from_value(written.clone()).unwrap();
+    (serde_json::to_value(&object).unwrap(), format!("{object:?}"))
+}
+
+/// What has a place in `other` only, below `object`. Types of Kubernetes' own are filled with the member `deep`.
+fn strays(debug: &str) -> Vec<&str> {
+    debug
+        .split("other: {\"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+        .filter(|name| *name != "deep")
+        .collect()
+}
+
+#[test]
+fn an_instance_with_every_field_comes_back_and_each_field_has_a_member() {
+    let written = List::read().whole("v1.VirtualMachineInstance");
+    let (read, debug) = again::<VirtualMachineInstance>(&written);
+    assert_eq!(read, written);
+    assert_eq!(strays(&debug), [""; 0]);
+}
+
+#[test]
+fn a_machine_with_every_field_comes_back_and_each_field_has_a_member() {
+    let written = List::read().whole("v1.VirtualMachine");
+    let (read, debug) = again::<VirtualMachine>(&written);
+    assert_eq!(read, written);
+    assert_eq!(strays(&debug), [""; 0]);
+}
+
+#[test]
+fn a_field_without_a_member_would_be_seen() {
+    let mut written = List::read().whole("v1.VirtualMachineInstance");
+    written["spec"]["domain"]["devices"]["disks"][0]["colour"] = json!("red");
+    let (read, debug) = again::<VirtualMachineInstance>(&written);
+    assert_eq!(read, written);
+    assert_eq!(strays(&debug), ["colour"]);
+}
+
+#[test]
+fn every_type_comes_back_with_each_object_in_it_empty() {
+    let list = List::read();
+    for kind in ["v1.VirtualMachineInstance", "v1.VirtualMachine"] {
+        let mut written = list.whole(kind);
+        empty_innermost(&mut written);
+        let read = match kind {
+            "v1.VirtualMachine" => again::<VirtualMachine>(&written).0,
+            _ => again::<VirtualMachineInstance>(&written).0,
+        };
+        // What is written that was not there are required numbers and switches.
+        assert!(covers(&read, &written), "{kind}: {read} has not all of {written}");
+    }
+}
+
+/// Takes the members out of every object that holds no other.
+fn empty_innermost(value: &mut Value) {
+    match value {
+        Value::Object(members) if members.values().any(|it| it.is_object() || it.is_array()) => {
+            members.values_mut().for_each(empty_innermost);
+        }
+        Value::Object(members) => members.clear(),
+        Value::Array(members) => members.iter_mut().for_each(empty_innermost),
+        _ => {}
+    }
+}
+
+/// All of `part` is in `whole`. Maps and lists without members may be missing.
+fn covers(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(name, value)| match whole.get(name) {
+                Some(found) => covers(found, value),
+                None => MAPS.contains(&name.as_str()) && value == &json!({}),
+            })
+        }
+        (Value::Array(whole), Value::Array(part)) => {
+            whole.len() == part.len() && whole.iter().zip(part).all(|(a, b)| covers(a, b))
+        }
+        _ => whole == part,
+    }
+}
+
+/// Fields that are maps, which say nothing without members.
+const MAPS: [&str; 10] = [
+    "activePods",
+    "capacity",
+    "data",
+    "directMigrationNodePorts",
+    "limits",
+    "nodeSelector",
+    "nodeSelectors",
+    "requests",
+    "targetDirectMigrationNodePorts",
+    "resources",
+];
+
+#[test]
+fn null_in_every_field_is_as_good_as_a_missing_field() {
+    let mut written = List::read().whole("v1.VirtualMachineInstance");
+    for part in ["spec", "status"] {
+        for member in written[part].as_object_mut().unwrap().values_mut() {
+            *member = Value::Null;
+        }
+    }
+    let object: VirtualMachineInstance = serde_json::from_value(written).unwrap();
+    let nothing: VirtualMachineInstance = serde_json::from_value(json!({ "metadata": {
+        "deep": { "in": ["it", null, {}] } }, "apiVersion": "text", "kind": "text" }))
+    .unwrap();
+    assert_eq!(object, nothing);
+}
+
+#[test]
+fn lists_and_maps_without_members_are_not_written() {
+    let written = json!({ "metadata": { "name": "a" }, "spec": {
+        "volumes": [], "nodeSelector": {}, "domain": { "devices": { "interfaces": [] } } } });
+    let (read, _) = again::<VirtualMachineInstance>(&written);
+    assert_eq!(read["spec"], json!({ "domain": { "devices": {} } }));
+}
