@@ -24,3 +24,4 @@ pub mod options;
 pub mod stop;
 pub mod termination;
 pub mod vmm;
+pub mod volumes;

@@ -1,0 +1,108 @@
+//! How files are opened: within their volume, as what they are, and nobody else's.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::Mode;
+
+use super::sizes::fitting;
+use super::{Access, DiskContent, DiskImage, DiskImageError};
+use crate::volumes::holder::holder;
+use crate::volumes::probe::SECTOR;
+
+/// How long a disk may be held by nobody who can be seen.
+const SETTLING: Duration = Duration::from_secs(1);
+
+/// A directory, and how far links in it are followed.
+pub(super) struct Volume {
+    pub(super) directory: OwnedFd,
+    /// For people to read.
+    pub(super) path: PathBuf,
+    pub(super) resolve: ResolveFlag,
+}
+
+impl Volume {
+    pub(super) fn open(&self, name: &Path, flags: OFlag) -> Result<File, Errno> {
+        // A pipe must not make anyone wait.
+        let always = OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let mode = if flags.contains(OFlag::O_CREAT) {
+            Mode::S_IRUSR | Mode::S_IWUSR
+        } else {
+            Mode::empty()
+        };
+        let how = OpenHow::new().flags(flags | always).mode(mode).resolve(self.resolve);
+        openat2(&self.directory, name, how).map(File::from)
+    }
+}
+
+/// The file of this name; with a capacity it is made where it is missing.
+pub(super) fn open_or_make(
+    volume: &Volume,
+    name: &Path,
+    create: Option<u64>,
+    access: Access,
+) -> Result<DiskImage, DiskImageError> {
+    let flags = if access == Access::Read { OFlag::O_RDONLY } else { OFlag::O_RDWR };
+    match (volume.open(name, flags), create) {
+        (Err(Errno::ENOENT), Some(capacity)) => {
+            let size = fitting(volume, capacity)?;
+            let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
+            let file = volume.open(name, flags).map_err(|error| not_opened(&volume.path, error))?;
+            file.set_len(size)
+                .map_err(|source| DiskImageError::Open(volume.path.clone(), source))?;
+            Ok(DiskImage { content: DiskContent::Raw(file), size })
+        }
+        (Err(error), _) => Err(not_opened(&volume.path, error)),
+        (Ok(file), _) => raw(file, &volume.path, access),
+    }
+}
+
+/// A raw disk that exists.
+pub(super) fn raw(
+    mut file: File,
+    path: &Path,
+    access: Access,
+) -> Result<DiskImage, DiskImageError> {
+    let failed = |source| DiskImageError::Open(path.into(), source);
+    let kind = file.metadata().map_err(failed)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(DiskImageError::Kind(path.into()));
+    }
+    let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    if size == 0 || !size.is_multiple_of(SECTOR) {
+        return Err(DiskImageError::Size { path: path.into(), size });
+    }
+    if access != Access::Read {
+        check_free(&file, path, access == Access::Share)?;
+    }
+    Ok(DiskImage { content: DiskContent::Raw(file), size })
+}
+
+/// Nobody writes to it. The VM process locks it later, so this is for the message, and before anything is changed.
+pub(super) fn check_free(file: &File, path: &Path, is_shared: bool) -> Result<(), DiskImageError> {
+    let deadline = Instant::now() + SETTLING;
+    loop {
+        match holder(file, is_shared).map_err(|source| DiskImageError::Open(path.into(), source))? {
+            None => return Ok(()),
+            // The rings of a process that was killed a moment ago may hold its files longer than it was there.
+            Some(holder) if holder.process.is_none() && Instant::now() < deadline => {
+                std::thread::sleep(SETTLING / 100);
+            }
+            Some(holder) => return Err(DiskImageError::InUse { path: path.into(), holder }),
+        }
+    }
+}
+
+pub(super) fn not_opened(path: &Path, error: Errno) -> DiskImageError {
+    match error {
+        Errno::ENOENT => DiskImageError::Missing(path.into()),
+        Errno::ELOOP | Errno::EXDEV => DiskImageError::Link(path.into()),
+        error => DiskImageError::Open(path.into(), error.into()),
+    }
+}
