@@ -118,6 +118,11 @@ fn consoles_work_on_our_machine_in_the_cage() -> Result<()> {
 }
 
 #[test]
+fn agents_work_on_our_machine_in_the_cage() -> Result<()> {
+    on_our_machine(&["--cage", "--tap=left"], "agents::")
+}
+
+#[test]
 fn memory_comes_back_from_our_machine_in_the_cage() -> Result<()> {
     on_our_machine(&["--cage"], "memory::")
 }

@@ -12,10 +12,13 @@
 //!     +------------------+------- SIGTERM, kill, anything missing --------------------+
 //! ```
 //!
+//! The guest's agent, if it has one, is asked how the guest is and has its clock set ([`guest_agent`]).
+//!
 //! One thread, one loop over descriptors ([`launcher`]); nothing in it blocks. When it ends, its exit status is that of
 //! [`corten_link::EndReason`] and the reason stands in the Pod's termination message ([`termination`]).
 
 pub mod door;
+pub mod guest_agent;
 pub mod image;
 pub mod launcher;
 pub mod log;
