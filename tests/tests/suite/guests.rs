@@ -96,6 +96,11 @@ fn disks_of_images_work_on_our_machine_in_the_cage() -> Result<()> {
 }
 
 #[test]
+fn volumes_are_found_by_a_guest_on_our_machine_in_the_cage() -> Result<()> {
+    on_our_machine(&["--cage", "--asset=guest-tiny-qcow2"], "volumes::")
+}
+
+#[test]
 fn guests_boot_from_their_disks_on_our_machine_in_the_cage() -> Result<()> {
     let disks =
         ["--asset=guest-tiny-disk", "--asset=guest-tiny-qcow2", "--asset=guest-debian-qcow2"];

@@ -10,8 +10,8 @@
 //! - [`sandbox`] tries what the threads of that process may do, and runs where `micro` does;
 //! - [`addresses`] is what a guest is told of its addresses, over real sockets, and runs where `micro` does, as root;
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
-//! - [`cage`], [`linux`], [`disks`], [`diskboot`], [`images`], [`networks`], [`sockets`], [`memory`], [`consoles`],
-//!   [`agents`], [`inside`] and [`odyssey`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
+//! - [`cage`], [`linux`], [`disks`], [`diskboot`], [`images`], [`volumes`], [`networks`], [`sockets`], [`memory`],
+//!   [`consoles`], [`agents`], [`inside`] and [`odyssey`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
 //! - [`vhost`] runs only in a node, as root, where [`guests`] starts it;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
 
@@ -41,3 +41,4 @@ mod sandbox;
 mod snapshot;
 mod sockets;
 mod vhost;
+mod volumes;

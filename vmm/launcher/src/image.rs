@@ -28,7 +28,7 @@ pub enum ImageError {
     #[error("{field}: {path:?} is no path of a file in the image")]
     Path {
         /// Field of the VMI.
-        field: &'static str,
+        field: String,
         /// Its value.
         path: String,
     },
@@ -38,7 +38,7 @@ pub enum ImageError {
     )]
     Open {
         /// Field of the VMI.
-        field: &'static str,
+        field: String,
         /// Its value.
         path: String,
         /// What the system said.
@@ -49,7 +49,7 @@ pub enum ImageError {
     #[error("{field}: {path} in the image is no regular file")]
     NotAFile {
         /// Field of the VMI.
-        field: &'static str,
+        field: String,
         /// Its value.
         path: String,
     },
@@ -68,21 +68,21 @@ impl Image {
     }
 
     /// Opens `path`, which `field` of the VMI names, for reading.
-    pub fn file(&self, field: &'static str, path: &str) -> Result<File, ImageError> {
+    pub fn file(&self, field: &str, path: &str) -> Result<File, ImageError> {
         let relative = path.trim_start_matches('/');
         if relative.is_empty() || relative.contains('\0') || relative.split('/').any(|p| p == "..")
         {
-            return Err(ImageError::Path { field, path: path.into() });
+            return Err(ImageError::Path { field: field.into(), path: path.into() });
         }
         // A pipe or a device in the image must not make the launcher wait.
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let how = OpenHow::new().flags(flags).resolve(resolve);
-        let failed = |source| ImageError::Open { field, path: path.into(), source };
+        let failed = |source| ImageError::Open { field: field.into(), path: path.into(), source };
         let file = openat2(&self.0, relative, how).map_err(failed)?;
         let kind = SFlag::from_bits_truncate(fstat(&file).map_err(failed)?.st_mode) & SFlag::S_IFMT;
         if kind != SFlag::S_IFREG {
-            return Err(ImageError::NotAFile { field, path: path.into() });
+            return Err(ImageError::NotAFile { field: field.into(), path: path.into() });
         }
         Ok(file.into())
     }

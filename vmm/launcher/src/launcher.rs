@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use corten_link::launcher::{Answer, LauncherEnd, State, ToAgent, ToLauncher, VERSION, agreed};
 use corten_link::{EndReason, Event, Grant, LinkError, Message, Reply, Request, Role};
+use corten_resources::served::Scope;
 use corten_resources::types::VirtualMachineInstance;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,13 +21,15 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::door::{Door, DoorError};
-use crate::image::{Image, ImageError};
 use crate::log::{chain, say};
-use crate::machine::{self, PlanError};
+use crate::machine::{self, PlanError, Resolved};
 use crate::options::Options;
+use crate::prepare::{PodMounts, PrepareError, prepare};
 use crate::stop::{Step, Stop};
 use crate::termination::End;
 use crate::vmm::{Vmm, VmmError};
+use crate::volumes::disk_image::Scratch;
+use crate::volumes::downward_metrics::{self, HostFacts, MetricsDisk, VmFacts};
 
 const NAME: &str = concat!("corten-launcher ", env!("CARGO_PKG_VERSION"));
 
@@ -54,7 +57,7 @@ enum StartError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(transparent)]
-    Image(#[from] ImageError),
+    Prepare(#[from] PrepareError),
     #[error(transparent)]
     Vmm(#[from] VmmError),
 }
@@ -78,6 +81,17 @@ struct Running {
     told: Option<End>,
     /// Nothing more will come over its link.
     silent: bool,
+    /// What the guest reads of its host.
+    metrics: Option<Metrics>,
+}
+
+/// A disk with metrics that is written from time to time.
+#[derive(Debug)]
+struct Metrics {
+    disk: MetricsDisk,
+    host: HostFacts,
+    vm: VmFacts,
+    due: Instant,
 }
 
 /// The launcher.
@@ -120,6 +134,7 @@ impl Launcher {
         loop {
             let step = self.stop.due(Instant::now());
             self.take(step);
+            self.write_metrics(Instant::now());
             let ready = match self.wait() {
                 Ok(ready) => ready,
                 Err(error) => {
@@ -169,7 +184,11 @@ impl Launcher {
     }
 
     fn timeout(&self) -> PollTimeout {
-        let Some(deadline) = self.stop.deadline() else { return PollTimeout::NONE };
+        let metrics = self.running.as_ref().and_then(|running| running.metrics.as_ref());
+        let deadlines = [self.stop.deadline(), metrics.map(|metrics| metrics.due)];
+        let Some(deadline) = deadlines.into_iter().flatten().min() else {
+            return PollTimeout::NONE;
+        };
         let left = deadline.saturating_duration_since(Instant::now());
         // One more, so that it is due when the wait is over.
         PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
@@ -211,7 +230,7 @@ impl Launcher {
         // Its last words may not have been read yet.
         while self.on_vmm() {}
         let told = self.running.as_mut().and_then(|running| running.told.take());
-        let mut end = told.unwrap_or_else(|| end_by_status(status, self.stop.is_killing()));
+        let mut end = told.unwrap_or_else(|| End::by_status(status, self.stop.is_killing()));
         if end.reason == EndReason::Killed && end.detail.is_empty() {
             end.detail = self.stop.detail();
         }
@@ -339,22 +358,39 @@ impl Launcher {
 
     /// Makes the machine of `vmi`: from here on everything is a descriptor.
     fn start(&self, vmi: &VirtualMachineInstance, grant: &Grant) -> Result<Running, StartError> {
-        let plan = machine::plan(vmi)?;
-        let image = Image::open(&self.options.kernel_boot)?;
-        let kernel =
-            image.file("spec.domain.firmware.kernelBoot.container.kernelPath", &plan.kernel)?;
-        let field = "spec.domain.firmware.kernelBoot.container.initrdPath";
-        let initrd = plan.initrd.map(|path| image.file(field, &path)).transpose()?;
+        for warning in machine::check(vmi, Scope::Cluster)? {
+            say(&warning.to_string());
+        }
+        let sources = PodMounts {
+            volumes: self.options.volumes.clone(),
+            secrets: self.options.secrets.clone(),
+            kernel_boot: self.options.kernel_boot.clone(),
+            capacities: PodMounts::capacities(vmi),
+        };
+        let scratch = Scratch::Nameless(self.options.scratch.clone());
+        let prepared = prepare(vmi, &sources, &scratch)?;
+        prepared.warnings.iter().for_each(|warning| say(warning));
+        let resolved = Resolved {
+            disks: prepared.disks.clone(),
+            guest_cid: vmi.status.vsock_cid.and_then(|cid| u32::try_from(cid).ok()),
+            ..Resolved::default()
+        };
+        let plan = machine::plan(vmi, &resolved)?;
         let console = io::stdout();
-        let mut descriptors: Vec<(Role, BorrowedFd<'_>)> =
-            grant.iter().map(|(role, fd)| (role.clone(), fd.as_fd())).collect();
-        descriptors.push((Role::kernel(), kernel.as_fd()));
-        descriptors.extend(initrd.as_ref().map(|initrd| (Role::initrd(), initrd.as_fd())));
+        let granted = grant.iter().map(|(role, fd)| (role.clone(), fd.as_fd()));
+        let opened = prepared.descriptors.iter().map(|(role, fd)| (role.clone(), fd.as_fd()));
+        let mut descriptors: Vec<(Role, BorrowedFd<'_>)> = granted.chain(opened).collect();
         descriptors.push((Role::console(), console.as_fd()));
+        let (memory, node) = (plan.machine.memory, vmi.status.node_name.as_deref());
+        let vcpus = u64::from(vmi.spec.topology().map_err(PlanError::from)?.vcpus());
         let mut vmm = Vmm::start(&self.options.vmm, &descriptors, plan.machine)?;
         // A boot is answered when it is accepted; this is answered when the vCPUs run.
         let first_info = vmm.ask(Request::Info).map_err(VmmError::from)?;
-        Ok(Running { vmm, first_info, asked: BTreeMap::new(), told: None, silent: false })
+        let process = u32::try_from(vmm.pid().as_raw()).unwrap_or(0);
+        let vm = VmFacts { process, vcpus, memory, memory_limit: memory };
+        let host = HostFacts { name: node.unwrap_or_default().into(), product: NAME.into() };
+        let metrics = prepared.metrics.map(|disk| Metrics { disk, host, vm, due: Instant::now() });
+        Ok(Running { vmm, first_info, asked: BTreeMap::new(), told: None, silent: false, metrics })
     }
 
     /// Reads one message of the VM process; whether there may be more.
@@ -414,6 +450,18 @@ impl Launcher {
                 let reason = format!("the VM process does not take it: {}", chain(&error));
                 self.refuse(id, reason);
             }
+        }
+    }
+
+    /// Tells the guest of its host, if it wants to know and the time has come.
+    fn write_metrics(&mut self, now: Instant) {
+        let metrics = self.running.as_mut().and_then(|running| running.metrics.as_mut());
+        let Some(metrics) = metrics.filter(|metrics| metrics.due <= now) else { return };
+        metrics.due = now + downward_metrics::PERIOD;
+        if let Err(error) =
+            metrics.disk.write(&downward_metrics::collect(&metrics.host, &metrics.vm))
+        {
+            say(&format!("cannot write the downward metrics: {error}"));
         }
     }
 
@@ -477,49 +525,5 @@ impl Launcher {
         self.state = State::Ended;
         self.tell(&ToAgent::Ended { reason: end.reason, detail: end.detail.clone() });
         end
-    }
-}
-
-/// How a VM ended whose process told nothing.
-fn end_by_status(status: WaitStatus, killed: bool) -> End {
-    let (reason, detail) = match status {
-        WaitStatus::Exited(_, code) => match EndReason::from_exit_status(code) {
-            Some(reason) => (reason, "see the log of the container".into()),
-            None => (EndReason::InternalError, format!("the VM process ended with status {code}")),
-        },
-        WaitStatus::Signaled(_, Signal::SIGKILL, _) if killed => (EndReason::Killed, String::new()),
-        WaitStatus::Signaled(_, signal, _) => {
-            (EndReason::InternalError, format!("the VM process was ended by {signal}"))
-        }
-        other => (EndReason::InternalError, format!("the VM process is gone: {other:?}")),
-    };
-    End { reason, detail }
-}
-
-#[cfg(test)]
-mod tests {
-    use nix::unistd::Pid;
-
-    use super::*;
-
-    #[test]
-    fn end_of_a_silent_vm_process_is_told_by_its_status() {
-        let pid = Pid::from_raw(7);
-        let signaled = |signal| WaitStatus::Signaled(pid, signal, false);
-        let cases = [
-            (WaitStatus::Exited(pid, 0), false, EndReason::PoweredOff),
-            (WaitStatus::Exited(pid, 84), false, EndReason::NotStarted),
-            (WaitStatus::Exited(pid, 85), false, EndReason::Forbidden),
-            (WaitStatus::Exited(pid, 86), true, EndReason::Crashed),
-            (WaitStatus::Exited(pid, 101), false, EndReason::InternalError),
-            (signaled(Signal::SIGSYS), true, EndReason::InternalError),
-            (signaled(Signal::SIGKILL), false, EndReason::InternalError),
-            (signaled(Signal::SIGKILL), true, EndReason::Killed),
-        ];
-        for (status, killed, reason) in cases {
-            assert_eq!(end_by_status(status, killed).reason, reason, "{status:?}");
-        }
-        let detail = end_by_status(signaled(Signal::SIGSEGV), false).detail;
-        assert_eq!(detail, "the VM process was ended by SIGSEGV");
     }
 }

@@ -24,6 +24,7 @@ pub mod launcher;
 pub mod log;
 pub mod machine;
 pub mod options;
+pub mod prepare;
 pub mod stop;
 pub mod termination;
 pub mod vmm;

@@ -1,19 +1,107 @@
 //! VMI -> machine: a pure function, so that the same object always gives the same machine.
+//!
+//! What only the host knows (what a volume turned out to be, which address an interface has) comes as [`Resolved`]. In a Pod and
+//! on a host without a cluster it is found out in different ways; the machine is made of it here, for both.
+//!
+//! | VMI | machine |
+//! |---|---|
+//! | `cpu`, `resources`, `memory` | sockets, cores, threads; memory in whole pages |
+//! | `disks`, in their order, then volumes that none names | virtio-blk, whatever the bus; CD-ROMs are only read |
+//! | `interfaces` in their order | virtio-net |
+//! | `rng`; `autoattachMemBalloon`; `autoattachVSOCK` | entropy device; balloon unless it says no; socket device |
+//! | always | console device with the guest agent's stream |
 
-use corten_link::MachineDescription;
+mod disks;
+mod uuid;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use corten_link::{
+    Addressing, BalloonDescription, ConsoleDescription, EntropyHost, ImageFormat,
+    MachineDescription, NetworkDescription, NetworkHost, Role, VsockDescription,
+};
+use corten_resources::machine::Topology;
 use corten_resources::served::Scope;
-use corten_resources::types::VirtualMachineInstance;
-use corten_resources::validate::{Finding, validate};
+use corten_resources::types::{VirtualMachineInstance, VirtualMachineInstanceSpec};
+use corten_resources::validate::{Finding, can_run, validate};
 use thiserror::Error;
+
+pub use self::disks::disks;
+pub use self::uuid::uuid;
+pub(crate) use self::uuid::uuid_text;
 
 /// Guests have whole pages; a size such as `1G` is cut to them.
 const PAGE: u64 = 4096;
+/// The stream on which a guest's agent listens, by the name under which it looks for it.
+pub const AGENT_STREAM: &str = "org.qemu.guest_agent.0";
+/// The interface of a VMI that names none, and does not want none.
+pub const DEFAULT_INTERFACE: &str = "default";
+/// The most queue pairs of an interface.
+const MAX_PAIRS: u32 = 127;
+/// Where KubeVirt's users put data for Ignition that comes by fw_cfg, a device of QEMU's.
+const IGNITION: &str = "kubevirt.io/ignitiondata";
+
+/// What the host knows of a VMI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Volumes by name.
+    pub disks: BTreeMap<String, DiskPlace>,
+    /// Interfaces by name.
+    pub interfaces: BTreeMap<String, InterfacePlace>,
+    /// The guest's address on the socket device, if it has one.
+    pub guest_cid: Option<u32>,
+}
+
+/// What a volume turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskPlace {
+    /// What it is made of; nothing if it is one raw file or block device.
+    pub images: Vec<ImageFormat>,
+    /// It cannot be written to.
+    pub read_only: bool,
+    /// Bytes.
+    pub size: u64,
+    /// The smallest blocks that it can be had in.
+    pub block_size: u32,
+    /// The smallest blocks that it can be had in past the page cache; none if it cannot.
+    pub direct: Option<u32>,
+}
+
+/// What an interface is connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfacePlace {
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// How many queue pairs its TAP has.
+    pub pairs: u16,
+    /// The largest packet that gets through; none to leave it to the guest.
+    pub mtu: Option<u16>,
+    /// What the guest is told of its addresses; none for nothing.
+    pub addressing: Option<Addressing>,
+}
 
 /// A machine, and what it boots from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// For the VM process.
     pub machine: MachineDescription,
+    /// The kernel to start; none if the guest's disks are to be looked at.
+    pub kernel: Option<KernelPaths>,
+    /// Its vCPUs wait to be told to go.
+    pub start_paused: bool,
+    /// Between the power button and the end by force.
+    pub grace_period: Duration,
+    /// What the guest writes to its serial console is logged.
+    pub log_serial_console: bool,
+}
+
+/// What a kernel is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelPaths {
     /// Path of the kernel in the image.
     pub kernel: String,
     /// Path of the initial RAM disk in the image.
@@ -32,135 +120,141 @@ fn texts(findings: &[Finding]) -> String {
     texts.join("; ")
 }
 
+impl PlanError {
+    /// The findings.
+    pub fn findings(&self) -> &[Finding] {
+        &self.0
+    }
+}
+
 impl From<Finding> for PlanError {
     fn from(finding: Finding) -> Self {
         Self(vec![finding])
     }
 }
 
-/// The machine that a VMI wants.
-pub fn plan(vmi: &VirtualMachineInstance) -> Result<Plan, PlanError> {
-    let mut findings = validate(&vmi.spec, Scope::Cluster);
-    findings.retain(Finding::is_refusal);
-    if !findings.is_empty() {
+/// Whether everything in a VMI is served there; what its user should know all the same. To be asked before anything is opened
+/// or made for it.
+pub fn check(vmi: &VirtualMachineInstance, scope: Scope) -> Result<Vec<Finding>, PlanError> {
+    let mut findings = validate(&vmi.spec, scope);
+    if vmi.metadata.annotations.get(IGNITION).is_some_and(|data| !data.is_empty()) {
+        findings.push(Finding::not_served(
+            format!("metadata.annotations[{IGNITION}]"),
+            "there is no fw_cfg device; give it as userData of a cloudInitConfigDrive, to an image for KubeVirt or OpenStack",
+        ));
+    }
+    if !can_run(&findings) {
+        findings.retain(Finding::is_refusal);
         return Err(PlanError(findings));
     }
-    let topology = vmi.spec.topology()?;
-    let kernel = vmi.spec.kernel()?;
-    let firmware = vmi.spec.domain.firmware.as_ref();
+    Ok(findings)
+}
+
+/// The machine that a VMI wants, of what the host has for it.
+pub fn plan(vmi: &VirtualMachineInstance, resolved: &Resolved) -> Result<Plan, PlanError> {
+    let spec = &vmi.spec;
+    let topology = spec.topology()?;
+    // Without a kernel of its own it boots from its disks, if from anything.
+    let kernel = spec.kernel_boot()?;
+    let firmware = spec.domain.firmware.as_ref();
+    let balloon = BalloonDescription { deflate_on_oom: true, reporting: true };
     let machine = MachineDescription {
-        memory: vmi.spec.guest_memory()? / PAGE * PAGE,
+        memory: spec.guest_memory()? / PAGE * PAGE,
         sockets: topology.sockets,
         cores: topology.cores,
         threads: topology.threads,
-        command_line: kernel.args.into(),
+        command_line: kernel.map(|kernel| kernel.args.into()).unwrap_or_default(),
         uuid: uuid(vmi)?,
         serial: firmware.and_then(|firmware| firmware.serial.clone()).unwrap_or_default(),
-        ..MachineDescription::default()
+        huge_pages: false,
+        boot_order: if kernel.is_some() { Vec::new() } else { disks::boot_order(spec) },
+        disks: disks::describe(spec, topology, &resolved.disks)?,
+        networks: networks(spec, &resolved.interfaces)?,
+        console: Some(ConsoleDescription { streams: vec![AGENT_STREAM.into()] }),
+        entropy: spec.wants_entropy().then(EntropyHost::default),
+        balloon: spec.wants_balloon().then_some(balloon),
+        vsock: vsock(spec, resolved)?,
     };
-    Ok(Plan { machine, kernel: kernel.path.into(), initrd: kernel.initrd_path.map(Into::into) })
-}
-
-/// That of the firmware, else the VMI's uid: a UUID too, and as much the guest's own.
-fn uuid(vmi: &VirtualMachineInstance) -> Result<[u8; 16], Finding> {
-    let given = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.uuid.as_deref());
-    let (path, text) = match given.filter(|text| !text.is_empty()) {
-        Some(text) => ("spec.domain.firmware.uuid", text),
-        None => ("metadata.uid", vmi.metadata.uid.as_str()),
-    };
-    parse_uuid(text).ok_or_else(|| {
-        let example = "5d307ca9-b3ef-428c-8861-06e72d69f223";
-        Finding::invalid(path, format!("{text:?} is no UUID such as {example}"))
+    let kernel = kernel.map(|kernel| KernelPaths {
+        kernel: kernel.path.into(),
+        initrd: kernel.initrd_path.map(Into::into),
+    });
+    Ok(Plan {
+        machine,
+        kernel,
+        start_paused: spec.starts_paused(),
+        grace_period: spec.grace_period(),
+        log_serial_console: spec.log_serial_console(),
     })
 }
 
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let groups: Vec<&str> = text.split('-').collect();
-    if groups.iter().map(|group| group.len()).ne([8, 4, 4, 4, 12]) {
-        return None;
-    }
-    let digits = groups.concat();
-    // A sign before a digit would also be taken as a number.
-    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    Some(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes())
+/// How many queue pairs each interface is to have.
+pub fn queue_pairs(spec: &VirtualMachineInstanceSpec) -> Result<u16, Finding> {
+    let topology = spec.topology()?;
+    let is_multiple = spec.domain.devices.network_interface_multiqueue == Some(true);
+    let pairs = if is_multiple { topology.vcpus().min(MAX_PAIRS) } else { 1 };
+    Ok(u16::try_from(pairs).unwrap_or(1))
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
-
-    /// The plan of a VMI that can be, with `more` laid over its domain.
-    fn planned(more: &Value) -> Result<Plan, PlanError> {
-        let mut domain = json!({
-            "memory": {"guest": "256Mi"},
-            "firmware": {"kernelBoot": {
-                "kernelArgs": "console=ttyS0 quiet",
-                "container": {"image": "i", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd"},
-            }},
-        });
-        for (name, value) in more.as_object().unwrap() {
-            domain[name] = value.clone();
+fn networks(
+    spec: &VirtualMachineInstanceSpec,
+    places: &BTreeMap<String, InterfacePlace>,
+) -> Result<Vec<NetworkDescription>, Finding> {
+    const PATH: &str = "spec.domain.devices.interfaces";
+    let interfaces = &spec.domain.devices.interfaces;
+    let mut names: Vec<(String, &str)> = Vec::new();
+    for (number, interface) in interfaces.iter().enumerate() {
+        if interface.state.as_deref() != Some("absent") {
+            names.push((format!("{PATH}[{number}]"), interface.name.as_str()));
         }
-        let metadata = json!({"namespace": "default", "name": "first", "uid": UID});
-        let vmi = json!({"metadata": metadata, "spec": {"domain": domain}});
-        plan(&serde_json::from_value(vmi).unwrap())
     }
-
-    #[test]
-    fn whole_machine_of_a_vmi() {
-        let firmware = json!({"uuid": "ffffffff-0000-0000-0000-00000000000a", "serial": "s-1", "kernelBoot": {
-            "kernelArgs": "console=ttyS0", "container": {"image": "i", "kernelPath": "/vmlinux"},
-        }});
-        let plan = planned(&json!({"firmware": firmware, "cpu": {"cores": 2}})).unwrap();
-        let mut uuid = [0; 16];
-        uuid[..4].fill(0xff);
-        uuid[15] = 10;
-        let machine = MachineDescription {
-            memory: 256 << 20,
-            sockets: 1,
-            cores: 2,
-            threads: 1,
-            command_line: "console=ttyS0".into(),
-            uuid,
-            serial: "s-1".into(),
-            ..MachineDescription::default()
+    // Whoever connects interfaces has decided whether there is one that nobody named.
+    if interfaces.is_empty() && places.contains_key(DEFAULT_INTERFACE) {
+        names.push((PATH.into(), DEFAULT_INTERFACE));
+    }
+    let mut taken = BTreeSet::new();
+    let mut describe = |(path, name): (String, &str)| {
+        let Some(place) = places.get(name) else {
+            return Err(Finding::invalid(path, format!("interface {name:?} was not connected")));
         };
-        assert_eq!(plan, Plan { machine, kernel: "/vmlinux".into(), initrd: None });
-    }
+        Ok(NetworkDescription {
+            name: segment(&path, name, &mut taken)?,
+            mac: place.mac,
+            mtu: place.mtu,
+            pairs: place.pairs,
+            host: NetworkHost { addressing: place.addressing.clone(), ..NetworkHost::default() },
+        })
+    };
+    names.into_iter().map(&mut describe).collect()
+}
 
-    #[test]
-    fn memory_is_cut_to_whole_pages() {
-        let memory = planned(&json!({"memory": {"guest": "1G"}})).unwrap().machine.memory;
-        assert_eq!(memory, 1_000_000_000 / 4096 * 4096);
+fn vsock(
+    spec: &VirtualMachineInstanceSpec,
+    resolved: &Resolved,
+) -> Result<Option<VsockDescription>, Finding> {
+    if !spec.wants_vsock() {
+        return Ok(None);
     }
+    let guest_cid = resolved.guest_cid.filter(|cid| *cid >= 3);
+    let missing = || {
+        Finding::invalid("spec.domain.devices.autoattachVSOCK", "the guest was given no address")
+    };
+    Ok(Some(VsockDescription { guest_cid: guest_cid.ok_or_else(missing)? }))
+}
 
-    #[test]
-    fn uid_serves_as_uuid_where_none_is_said() {
-        let plan = planned(&json!({})).unwrap();
-        assert_eq!(plan.machine.uuid[..4], [0x01, 0x23, 0x45, 0x67]);
-        assert_eq!(plan.initrd.as_deref(), Some("/boot/initrd"));
+/// What stands for a name in roles. No two are the same.
+fn segment(path: &str, name: &str, taken: &mut BTreeSet<String>) -> Result<String, Finding> {
+    if name.is_empty() {
+        return Err(Finding::missing(format!("{path}.name"), "it has no name"));
     }
+    let segment = Role::segment(name);
+    if !taken.insert(segment.clone()) {
+        return Err(Finding::invalid(format!("{path}.name"), format!("{name:?} is there twice")));
+    }
+    Ok(segment)
+}
 
-    #[test]
-    fn what_cannot_be_is_refused_by_its_path() {
-        let bad_uuid = json!({"firmware": {"uuid": "+1234567-89ab-cdef-0123-456789abcdef", "kernelBoot": {
-            "container": {"image": "i", "kernelPath": "/k"},
-        }}});
-        let cases = [
-            (json!({"firmware": {}}), "spec.domain.firmware.kernelBoot.container: "),
-            (bad_uuid, "spec.domain.firmware.uuid: \"+1234567"),
-            (json!({"memory": {}}), "spec.domain.memory.guest: "),
-            (json!({"devices": {"disks": [{"name": "d"}]}}), "spec.domain.devices.disks"),
-        ];
-        for (more, text) in cases {
-            let error = planned(&more).unwrap_err().to_string();
-            assert!(error.starts_with(text), "{error}");
-        }
-    }
+/// How many vCPUs, where that is a number of queues.
+fn queues(topology: Topology) -> u16 {
+    u16::try_from(topology.vcpus()).unwrap_or(1)
 }

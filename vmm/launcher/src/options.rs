@@ -12,6 +12,12 @@ pub struct Options {
     pub door: PathBuf,
     /// Where the image with kernel and initrd is mounted.
     pub kernel_boot: PathBuf,
+    /// Where volumes are mounted, each by its name.
+    pub volumes: PathBuf,
+    /// Where Secrets are mounted, each by its name.
+    pub secrets: PathBuf,
+    /// Where files go that live no longer than the VM.
+    pub scratch: PathBuf,
     /// The VM process's program.
     pub vmm: PathBuf,
     /// Where the Pod's termination message goes.
@@ -23,6 +29,9 @@ impl Default for Options {
         Self {
             door: "/var/run/corten/door".into(),
             kernel_boot: "/var/run/corten/kernel-boot".into(),
+            volumes: "/var/run/corten/volumes".into(),
+            secrets: "/var/run/corten/secrets".into(),
+            scratch: "/var/run/corten/scratch".into(),
             vmm: "/corten-vmm".into(),
             termination_log: "/dev/termination-log".into(),
         }
@@ -34,7 +43,7 @@ impl Default for Options {
 pub enum OptionError {
     /// No such option.
     #[error(
-        "{0:?} is no option; there are --door DIR, --kernel-boot DIR, --vmm FILE and --termination-log FILE"
+        "{0:?} is no option; there are --door DIR, --kernel-boot DIR, --volumes DIR, --secrets DIR, --scratch DIR, --vmm FILE and --termination-log FILE"
     )]
     Unknown(OsString),
     /// An option without its path.
@@ -51,6 +60,9 @@ impl Options {
             let place = match name.to_str() {
                 Some("--door") => &mut options.door,
                 Some("--kernel-boot") => &mut options.kernel_boot,
+                Some("--volumes") => &mut options.volumes,
+                Some("--secrets") => &mut options.secrets,
+                Some("--scratch") => &mut options.scratch,
                 Some("--vmm") => &mut options.vmm,
                 Some("--termination-log") => &mut options.termination_log,
                 _ => return Err(OptionError::Unknown(name)),
@@ -72,12 +84,24 @@ mod tests {
     #[test]
     fn each_path_can_be_said_and_has_a_default() {
         assert_eq!(parse(&[]), Ok(Options::default()));
-        let all = ["--door", "/d", "--kernel-boot", "/k", "--vmm", "/v", "--termination-log", "/t"];
+        let names = [
+            "--door",
+            "--kernel-boot",
+            "--volumes",
+            "--secrets",
+            "--scratch",
+            "--vmm",
+            "--termination-log",
+        ];
+        let all: Vec<&str> = names.iter().flat_map(|name| [*name, &name[1..]]).collect();
         let options = Options {
-            door: "/d".into(),
-            kernel_boot: "/k".into(),
-            vmm: "/v".into(),
-            termination_log: "/t".into(),
+            door: "-door".into(),
+            kernel_boot: "-kernel-boot".into(),
+            volumes: "-volumes".into(),
+            secrets: "-secrets".into(),
+            scratch: "-scratch".into(),
+            vmm: "-vmm".into(),
+            termination_log: "-termination-log".into(),
         };
         assert_eq!(parse(&all), Ok(options));
     }

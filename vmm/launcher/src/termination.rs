@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use corten_link::EndReason;
+use nix::sys::signal::Signal;
+use nix::sys::wait::WaitStatus;
 use serde::Serialize;
 
 /// kubelet reads no more of it.
@@ -17,6 +19,28 @@ pub struct End {
     pub reason: EndReason,
     /// More of it: registers, an error, what to do.
     pub detail: String,
+}
+
+impl End {
+    /// How a VM ended whose process told nothing. `killed`: it was meant to.
+    pub fn by_status(status: WaitStatus, killed: bool) -> Self {
+        let (reason, detail) = match status {
+            WaitStatus::Exited(_, code) => match EndReason::from_exit_status(code) {
+                Some(reason) => (reason, "see the log of the container".into()),
+                None => {
+                    (EndReason::InternalError, format!("the VM process ended with status {code}"))
+                }
+            },
+            WaitStatus::Signaled(_, Signal::SIGKILL, _) if killed => {
+                (EndReason::Killed, String::new())
+            }
+            WaitStatus::Signaled(_, signal, _) => {
+                (EndReason::InternalError, format!("the VM process was ended by {signal}"))
+            }
+            other => (EndReason::InternalError, format!("the VM process is gone: {other:?}")),
+        };
+        Self { reason, detail }
+    }
 }
 
 #[derive(Serialize)]
@@ -62,6 +86,8 @@ fn message(end: &End) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use nix::unistd::Pid;
+
     use super::*;
 
     fn end(detail: &str) -> End {
@@ -94,5 +120,26 @@ mod tests {
         let text = std::fs::read_to_string(file.path()).unwrap();
         assert!(text.ends_with(r#""detail":""}"#), "{text}");
         assert!(TerminationLog::open(Path::new("/nonexistent/log")).is_err());
+    }
+
+    #[test]
+    fn end_of_a_silent_vm_process_is_told_by_its_status() {
+        let pid = Pid::from_raw(7);
+        let signaled = |signal| WaitStatus::Signaled(pid, signal, false);
+        let cases = [
+            (WaitStatus::Exited(pid, 0), false, EndReason::PoweredOff),
+            (WaitStatus::Exited(pid, 84), false, EndReason::NotStarted),
+            (WaitStatus::Exited(pid, 85), false, EndReason::Forbidden),
+            (WaitStatus::Exited(pid, 86), true, EndReason::Crashed),
+            (WaitStatus::Exited(pid, 101), false, EndReason::InternalError),
+            (signaled(Signal::SIGSYS), true, EndReason::InternalError),
+            (signaled(Signal::SIGKILL), false, EndReason::InternalError),
+            (signaled(Signal::SIGKILL), true, EndReason::Killed),
+        ];
+        for (status, killed, reason) in cases {
+            assert_eq!(End::by_status(status, killed).reason, reason, "{status:?}");
+        }
+        let detail = End::by_status(signaled(Signal::SIGSEGV), false).detail;
+        assert_eq!(detail, "the VM process was ended by SIGSEGV");
     }
 }

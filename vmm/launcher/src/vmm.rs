@@ -52,17 +52,37 @@ impl Vmm {
     ) -> Result<Self, VmmError> {
         let (ours, theirs) = Link::pair()?;
         let pid = spawn(program, theirs.into_fd())?;
-        let link = Link::from_fd(nonblocking(ours.into_fd()).map_err(VmmError::Prepare)?)?;
+        Self::begin(pid, ours, descriptors, Request::Boot { machine })
+    }
+
+    /// Takes a VM process that was started with the other end of `link`, grants it `descriptors`, which stay open here,
+    /// and asks it for the first thing.
+    pub fn begin(
+        pid: Pid,
+        link: Link,
+        descriptors: &[(Role, BorrowedFd<'_>)],
+        first: Request,
+    ) -> Result<Self, VmmError> {
+        let link = Link::from_fd(nonblocking(link.into_fd()).map_err(VmmError::Prepare)?)?;
         let mut vmm = Self { pid, link, last_id: 0 };
         vmm.link.send_grant(descriptors)?;
-        vmm.ask(Request::Boot { machine })?;
+        vmm.ask(first)?;
         Ok(vmm)
     }
 
     /// Asks for something; gives back the number that its reply will have.
     pub fn ask(&mut self, request: Request) -> Result<u64, LinkError> {
+        self.ask_with(request, &[])
+    }
+
+    /// Asks for something with descriptors, which stay open here.
+    pub fn ask_with(
+        &mut self,
+        request: Request,
+        descriptors: &[(Role, BorrowedFd<'_>)],
+    ) -> Result<u64, LinkError> {
         self.last_id += 1;
-        self.link.send_request(self.last_id, request, &[])?;
+        self.link.send_request(self.last_id, request, descriptors)?;
         Ok(self.last_id)
     }
 

@@ -185,6 +185,20 @@ impl Role {
         Self("connection".into())
     }
 
+    /// What stands for `name` in roles: itself if it can be a segment. Of other names, such as those of interfaces with capitals
+    /// or underscores, as much as can be, and a checksum that tells it from its like.
+    pub fn segment(name: &str) -> String {
+        if is_label(name) {
+            return name.into();
+        }
+        // FNV-1a: whoever makes two names alike on purpose is told that they are.
+        let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let sum = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+        let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+        let kept: String = name.chars().map(letter).take(MAX_SEGMENT_LENGTH - 17).collect();
+        format!("{}-{sum:016x}", kept.trim_matches('-')).trim_start_matches('-').into()
+    }
+
     /// The role as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -292,6 +306,21 @@ mod tests {
         {
             assert!(text.parse::<Role>().is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn any_name_has_a_segment_of_its_own() {
+        let long = "a".repeat(64);
+        let names = ["net1", "Net1", "net_1", "net.1", "net-1", "", "-", "_", "ä", &long, "x-"];
+        let segments = names.map(Role::segment);
+        for segment in &segments {
+            assert!(Role::disk(segment).is_ok(), "{segment}");
+        }
+        let unique: std::collections::BTreeSet<_> = segments.iter().collect();
+        assert_eq!(unique.len(), names.len());
+        assert_eq!(segments[0], "net1");
+        // Both ends of a link work it out, each by its own release.
+        assert_eq!(segments[2], "net-1-bc75761e34d8657c");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! `CORTEN_VMM` names the program of the VM process.
 
 mod rig;
+mod volumes;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
