@@ -13,8 +13,9 @@ pub mod nesting;
 pub mod node;
 pub mod oci;
 pub mod packages;
-pub mod probe;
 pub mod qemu;
 pub mod relay;
 pub mod switch;
 pub mod wire;
+
+pub use corten_probe as probe;

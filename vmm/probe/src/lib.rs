@@ -1,4 +1,4 @@
-//! Can this /dev/kvm run a stock kernel? Found by trying.
+//! Can this /dev/kvm run a stock kernel? Found by trying, for whoever is about to start one: the `corten` command, the lab.
 //!
 //! A software KVM serves the ioctls but interprets guest instructions, and knows only integer ones; CPU flags do not
 //! tell. So a guest of a few instructions, the kind that every compiled kernel and libc uses, is run in 64-bit mode.
