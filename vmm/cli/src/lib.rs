@@ -1,1 +1,7 @@
-//! The `corten` command: a `kubevirt.io/v1` manifest becomes a running VM without a cluster. Not here yet.
+//! The `corten` command: a `kubevirt.io/v1` manifest becomes a running VM without a cluster. Not here yet; what is:
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`oci`] | images of containers, as a source of disks and kernels |
+
+pub mod oci;
