@@ -2,6 +2,8 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`manifest`] | files of YAML -> the one VM and what it refers to |
 //! | [`oci`] | images of containers, as a source of disks and kernels |
 
+pub mod manifest;
 pub mod oci;
