@@ -2,8 +2,10 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`jail`] | where the VM process runs |
 //! | [`manifest`] | files of YAML -> the one VM and what it refers to |
 //! | [`oci`] | images of containers, as a source of disks and kernels |
 
+pub mod jail;
 pub mod manifest;
 pub mod oci;
