@@ -1,0 +1,19 @@
+//! The `corten` command; see the library.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use corten_cli::commands;
+use corten_cli::options::Options;
+use corten_launcher::log::chain;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match commands::run(options) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            eprintln!("corten: {}", chain(&failure));
+            ExitCode::from(failure.exit_status())
+        }
+    }
+}

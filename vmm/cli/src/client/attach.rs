@@ -1,0 +1,346 @@
+//! The console between a supervisor's stream and this process's standard input and output.
+//!
+//! One loop over signals, the link, the stream and the keyboard. On a terminal, Ctrl-] leaves; under `corten run` Ctrl-C
+//! presses the power button, and once more kills, as the signals do where there is no terminal. All else that is typed is
+//! the guest's. What comes from the guest goes to standard output as it is.
+
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::progress::Progress;
+use super::terminal::{RawTerminal, is_ours};
+use super::{Client, ClientError};
+use crate::failure::Failure;
+use crate::phase::Phase;
+use crate::protocol::{Answer, Ended, Keyboard, Question, ToClient};
+
+/// Ctrl-].
+const LEAVE: u8 = 0x1d;
+/// Ctrl-C.
+const INTERRUPT: u8 = 0x03;
+/// How much of the console is kept for a report.
+const TAIL: usize = 64 << 10;
+
+/// How a session is.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    /// What to do with the keyboard.
+    pub keyboard: Keyboard,
+    /// Ctrl-C and signals stop the VM instead of ending the session.
+    pub stops: bool,
+    /// End the session as soon as the VM runs.
+    pub until_running: bool,
+}
+
+/// How a session ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The VM did.
+    Ended(Ended),
+    /// The user did; the VM goes on.
+    Left,
+}
+
+/// A session, with what came of it.
+#[derive(Debug)]
+pub struct Attached {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The end of what the guest said meanwhile.
+    pub tail: Vec<u8>,
+}
+
+struct Pump<'a> {
+    client: &'a mut Client,
+    session: Session,
+    progress: &'a mut Progress,
+    signals: SignalFd,
+    stream: Option<UnixStream>,
+    asked: u64,
+    terminal: Option<RawTerminal>,
+    reads_input: bool,
+    types: bool,
+    /// Was typed, and is not taken yet.
+    typed: Vec<u8>,
+    tail: Vec<u8>,
+    interrupts: u32,
+    ended: Option<Ended>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Signals,
+    Client,
+    Stream,
+    Input,
+}
+
+/// Watches a VM until it ends or the user leaves.
+pub fn attach(
+    client: &mut Client,
+    session: Session,
+    progress: &mut Progress,
+) -> Result<Attached, Failure> {
+    let system = |what| move |errno: Errno| Failure::System { what, source: errno.into() };
+    let mask: SigSet =
+        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCONT]
+            .into_iter()
+            .collect();
+    mask.thread_block().map_err(system("block signals"))?;
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let signals = SignalFd::with_flags(&mask, flags).map_err(system("receive signals"))?;
+    let asked = client.ask(Question::Attach { keyboard: session.keyboard }, &[])?;
+    let stdin = io::stdin();
+    let reads_input = session.keyboard != Keyboard::No
+        && !session.until_running
+        && (!stdin.is_terminal() || is_ours(stdin.as_fd()));
+    let mut pump = Pump {
+        client,
+        session,
+        progress,
+        signals,
+        stream: None,
+        asked,
+        terminal: None,
+        reads_input,
+        types: false,
+        typed: Vec::new(),
+        tail: Vec::new(),
+        interrupts: 0,
+        ended: None,
+    };
+    let outcome = pump.run();
+    let tail = std::mem::take(&mut pump.tail);
+    pump.progress.finish();
+    drop(pump);
+    // Back to what they do by default, which for a second Ctrl-C is what the user wants.
+    let _ = mask.thread_unblock();
+    outcome.map(|outcome| Attached { outcome, tail })
+}
+
+impl Pump<'_> {
+    fn run(&mut self) -> Result<Outcome, Failure> {
+        loop {
+            // All that the guest said comes before its end.
+            if self.stream.is_none()
+                && let Some(end) = self.ended.take()
+            {
+                return Ok(Outcome::Ended(end));
+            }
+            for source in self.wait()? {
+                let outcome = match source {
+                    Source::Signals => self.on_signals()?,
+                    Source::Client => self.on_client()?,
+                    Source::Stream => {
+                        self.on_stream()?;
+                        None
+                    }
+                    Source::Input => self.on_input()?,
+                };
+                if let Some(outcome) = outcome {
+                    return Ok(outcome);
+                }
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<Vec<Source>, Failure> {
+        let stdin = io::stdin();
+        let read = PollFlags::POLLIN;
+        let mut sources: Vec<(Source, BorrowedFd<'_>, PollFlags)> =
+            vec![(Source::Signals, self.signals.as_fd(), read)];
+        if self.ended.is_none() {
+            sources.push((Source::Client, self.client.as_fd(), read));
+        }
+        if let Some(stream) = &self.stream {
+            let mut flags = read;
+            flags.set(PollFlags::POLLOUT, !self.typed.is_empty());
+            sources.push((Source::Stream, stream.as_fd(), flags));
+        }
+        if self.reads_input && self.stream.is_some() && self.typed.is_empty() {
+            sources.push((Source::Input, stdin.as_fd(), read));
+        }
+        let mut list: Vec<PollFd<'_>> =
+            sources.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
+        match poll(&mut list, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => {
+                return Err(Failure::System { what: "wait", source: errno.into() });
+            }
+        }
+        let ready = sources.iter().zip(&list).filter(|(_, fd)| fd.any().unwrap_or(true));
+        Ok(ready.map(|((source, ..), _)| *source).collect())
+    }
+
+    fn on_signals(&mut self) -> Result<Option<Outcome>, Failure> {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
+            match Signal::try_from(number) {
+                Ok(Signal::SIGCONT) => {
+                    if let Some(terminal) = &self.terminal {
+                        terminal.again();
+                    }
+                }
+                _ if self.session.stops => self.interrupt()?,
+                _ => return Ok(Some(Outcome::Left)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first time the power button, then the kill.
+    fn interrupt(&mut self) -> Result<(), Failure> {
+        self.interrupts += 1;
+        let question = match self.interrupts {
+            1 => Question::Stop { grace: None },
+            _ => Question::Kill,
+        };
+        match self.client.ask(question, &[]) {
+            // It has ended, which is read next.
+            Ok(_) | Err(ClientError::Gone { .. }) => Ok(()),
+            Err(ClientError::Ended { end, .. }) => {
+                self.ended = Some(*end);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn on_client(&mut self) -> Result<Option<Outcome>, Failure> {
+        let Some((message, mut grant)) = self.client.receive()? else { return Ok(None) };
+        match message {
+            ToClient::Reply { id, answer: Answer::Attached { types, typist }, .. }
+                if id == self.asked =>
+            {
+                let stream = grant.remove(&corten_link::Role::connection());
+                self.attached(stream, types, typist)?;
+            }
+            ToClient::Reply { answer: Answer::Refused { reason }, .. } => {
+                self.progress.note(&reason);
+            }
+            ToClient::Reached { reached } => {
+                self.progress.reached(&reached);
+                if reached.phase == Phase::Running && self.session.until_running {
+                    return Ok(Some(Outcome::Left));
+                }
+            }
+            ToClient::Note { text } => self.progress.note(&text),
+            ToClient::Ended { end } => self.ended = Some(end),
+            ToClient::Hello { .. } | ToClient::Reply { .. } => {}
+        }
+        Ok(None)
+    }
+
+    fn attached(
+        &mut self,
+        stream: Option<OwnedFd>,
+        types: bool,
+        typist: Option<i32>,
+    ) -> Result<(), Failure> {
+        let system = |what| move |source: io::Error| Failure::System { what, source };
+        let stream = stream.map(UnixStream::from);
+        if let Some(stream) = &stream {
+            stream.set_nonblocking(true).map_err(system("use the console's stream"))?;
+        }
+        self.stream = stream;
+        self.types = types;
+        if let Some(pid) = typist {
+            self.progress.note(&format!(
+                "process {pid} has the keyboard, this is only to look; --take takes it"
+            ));
+        }
+        if self.reads_input {
+            self.terminal = RawTerminal::enter().map_err(system("use the terminal"))?;
+        }
+        Ok(())
+    }
+
+    fn on_stream(&mut self) -> Result<(), Failure> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        if !self.typed.is_empty() {
+            match stream.write(&self.typed) {
+                Ok(count) => drop(self.typed.drain(..count)),
+                Err(error) if may_come_again(&error) => {}
+                Err(_) => self.typed.clear(),
+            }
+        }
+        let mut bytes = [0; 16 << 10];
+        match stream.read(&mut bytes) {
+            Ok(0) => self.stream = None,
+            Ok(count) => self.show(&bytes[..count])?,
+            Err(error) if may_come_again(&error) => {}
+            Err(_) => self.stream = None,
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.session.until_running {
+            return Ok(());
+        }
+        self.progress.finish();
+        self.tail.extend(bytes);
+        let excess = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..excess);
+        let mut stdout = io::stdout();
+        let written = write_all(&mut stdout, bytes);
+        written.map_err(|source| Failure::System { what: "write to standard output", source })
+    }
+
+    fn on_input(&mut self) -> Result<Option<Outcome>, Failure> {
+        let mut bytes = [0; 1024];
+        // Past the standard library's buffer, which poll knows nothing of.
+        let count = match nix::unistd::read(io::stdin(), &mut bytes) {
+            Ok(count) => count,
+            Err(Errno::EINTR | Errno::EAGAIN) => return Ok(None),
+            Err(_) => 0,
+        };
+        if count == 0 {
+            self.reads_input = false;
+            return Ok(None);
+        }
+        let mut typed = &bytes[..count];
+        if self.terminal.is_some() {
+            if typed.contains(&LEAVE) {
+                return Ok(Some(Outcome::Left));
+            }
+            if let Some(at) = typed.iter().position(|byte| *byte == INTERRUPT)
+                && self.session.stops
+            {
+                self.interrupt()?;
+                typed = &typed[..at];
+            }
+        }
+        if self.types && !typed.is_empty() {
+            self.typed.extend(typed);
+            self.on_stream()?;
+        }
+        Ok(None)
+    }
+}
+
+/// Standard output may be a descriptor that somebody else has made non-blocking.
+fn write_all(out: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match out.write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if may_come_again(&error) => {
+                let stdout = io::stdout();
+                let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
+                let _ = poll(&mut fds, PollTimeout::NONE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    out.flush()
+}
+
+fn may_come_again(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

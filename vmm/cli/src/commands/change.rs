@@ -1,0 +1,31 @@
+//! `corten stop`, `kill`, `pause` and `resume`.
+
+use corten_link::EndReason;
+
+use crate::client::{Client, ClientError, detail};
+use crate::failure::Failure;
+use crate::place::Runtime;
+use crate::protocol::Question;
+
+/// Asks for something and waits until it is done.
+pub(super) fn change(runtime: &Runtime, name: &str, question: Question) -> Result<u8, Failure> {
+    Client::connect(runtime, name)?.must(question)?;
+    Ok(0)
+}
+
+/// Asks for the end and waits for it.
+pub(super) fn end(runtime: &Runtime, name: &str, question: Question) -> Result<u8, Failure> {
+    let mut client = Client::connect(runtime, name)?;
+    let end = match client.must(question).and_then(|()| client.wait()) {
+        Ok(end) => end,
+        // It was quicker than the answer.
+        Err(ClientError::Ended { end, .. }) => *end,
+        Err(error) => return Err(error.into()),
+    };
+    eprintln!("corten: {name}: {}{}", end.reason.text(), detail(&end));
+    // That it ended is what was wanted, however it did; that it crashed is not.
+    match end.reason {
+        EndReason::PoweredOff | EndReason::Killed => Ok(0),
+        reason => Ok(reason.exit_status()),
+    }
+}

@@ -1,0 +1,121 @@
+//! `corten run`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use corten_launcher::machine::DEFAULT_INTERFACE;
+use corten_resources::defaults::{Identity, with_defaults};
+use corten_resources::types::{Interface, Marker, Network, PodNetwork, VirtualMachineInstance};
+
+use super::start;
+use crate::failure::Failure;
+use crate::job::{self, Job};
+use crate::manifest::{Document, Examined, Selection, documents, examine};
+use crate::oci::ImageStore;
+use crate::options::{Assignment, Run};
+use crate::phase;
+use crate::place::Runtime;
+
+/// Boots the VM of some manifests.
+pub(super) fn run(runtime: &Runtime, options: &Run) -> Result<u8, Failure> {
+    let begun = phase::now();
+    let selection = Selection::of(documents::read_all(&options.files)?)?;
+    for passed_over in &selection.passed_over {
+        eprintln!("corten: {passed_over} is passed over");
+    }
+    let mut vmi = accepted(&selection.machine)?;
+    if let Some(name) = &options.name {
+        vmi.metadata.name.clone_from(name);
+    }
+    // Also of a name that comes from the manifest: it becomes a directory.
+    runtime.of(&vmi.metadata.name)?;
+    complete(&mut vmi);
+    let how = &options.how;
+    let job = Job {
+        version: job::VERSION,
+        name: vmi.metadata.name.clone(),
+        grace: u32::try_from(vmi.spec.grace_period().as_secs()).unwrap_or(u32::MAX),
+        vmi,
+        sources: selection.sources,
+        volumes: assigned(&options.volumes)?,
+        images: assigned(&options.images)?,
+        image_dir: options.image_dir.as_deref().map(absolute).transpose()?,
+        cache: absolute(&options.cache.clone().unwrap_or_else(ImageStore::default_cache))?,
+        network: start::network(how),
+        scratch: start::scratch(how)?,
+        vmm: start::ready(how)?,
+        seccomp_log: start::seccomp_log(how),
+        exit_status: how.exit_status,
+        timeout: how.timeout,
+        log: how.log.as_deref().map(absolute).transpose()?,
+        begun,
+        restore: None,
+    };
+    start::start(runtime, &job, how)
+}
+
+/// What is to be run of a document. Its user is told what makes no difference.
+fn accepted(document: &Document) -> Result<VirtualMachineInstance, Failure> {
+    let Examined { mut findings, vmi } = examine(document);
+    for warning in findings.extract_if(.., |finding| !finding.is_refusal()) {
+        eprintln!("corten: warning: {warning}");
+    }
+    vmi.ok_or_else(|| Failure::Refused { title: document.title(), findings })
+}
+
+/// Decides what the object leaves open.
+///
+/// Addresses and UUID follow from this machine and the name: a guest finds itself the same when it is run again, and is not
+/// taken for one of the same name on another machine.
+fn complete(vmi: &mut VirtualMachineInstance) {
+    let VirtualMachineInstance { metadata, spec, .. } = vmi;
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let namespace = format!("{}/{}", machine.trim(), metadata.namespace);
+    let own = Identity { namespace: &namespace, name: &metadata.name, uid: &metadata.uid };
+    metadata.uid = own.uuid();
+    let devices = &mut spec.domain.devices;
+    let names_none = devices.interfaces.is_empty() && spec.networks.is_empty();
+    if names_none && devices.autoattach_pod_interface != Some(false) {
+        // There is no Pod whose address it could have, as it would by default.
+        let (name, masquerade) = (DEFAULT_INTERFACE.to_owned(), Some(Marker::default()));
+        devices.interfaces.push(Interface { name, masquerade, ..Interface::default() });
+        let (name, pod) = (DEFAULT_INTERFACE.to_owned(), Some(PodNetwork::default()));
+        spec.networks.push(Network { name, pod, ..Network::default() });
+    }
+    let identity =
+        Identity { namespace: &metadata.namespace, name: &metadata.name, uid: &metadata.uid };
+    with_defaults(spec, identity);
+}
+
+fn assigned(given: &[Assignment]) -> Result<BTreeMap<String, PathBuf>, Failure> {
+    given.iter().map(|given| Ok((given.name.clone(), absolute(&given.path)?))).collect()
+}
+
+/// The supervisor stands elsewhere.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|source| Failure::Read { path: path.into(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn guest_is_the_same_when_it_is_run_again_and_has_an_interface() {
+        let completed = |name: &str| {
+            let object = json!({"metadata": {"name": name}, "spec": {"domain": {"devices": {}}}});
+            let mut vmi: VirtualMachineInstance = serde_json::from_value(object).unwrap();
+            complete(&mut vmi);
+            vmi
+        };
+        let (one, again, other) = (completed("one"), completed("one"), completed("other"));
+        assert_eq!(one.metadata.uid, again.metadata.uid);
+        assert_ne!(one.metadata.uid, other.metadata.uid);
+        let interfaces = |vmi: &VirtualMachineInstance| vmi.spec.domain.devices.interfaces.clone();
+        assert!(interfaces(&one)[0].masquerade.is_some());
+        assert_eq!(interfaces(&one), interfaces(&again));
+        assert_ne!(interfaces(&one)[0].mac_address, interfaces(&other)[0].mac_address);
+    }
+}

@@ -1,0 +1,214 @@
+//! Starting a supervisor, and staying with it: what `run` and `restore` share.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use corten_link::{EndReason, Link};
+use nix::errno::Errno;
+use nix::unistd::{dup2, setsid};
+
+use super::run::absolute;
+use crate::client::attach::{Attached, Outcome, Session, attach};
+use crate::client::progress::Progress;
+use crate::client::{Client, ClientError, detail, terminal};
+use crate::failure::{Failure, NO_STATUS, TIMED_OUT};
+use crate::job::{Job, Network};
+use crate::junit::Case;
+use crate::options::{How, Seccomp};
+use crate::phase;
+use crate::place::Runtime;
+use crate::protocol::{ClientEnd, Ended, Keyboard};
+use crate::{kvm, program, supervisor};
+
+/// Looks at KVM, and for the program of the VM process.
+pub(super) fn ready(how: &How) -> Result<PathBuf, Failure> {
+    let program = program::find(how.vmm.as_deref())?;
+    if !how.any_kvm {
+        kvm::check()?;
+    }
+    Ok(program)
+}
+
+pub(super) fn network(how: &How) -> Network {
+    match (&how.bridge, how.no_network) {
+        (_, true) => Network::None,
+        (Some(bridge), false) => Network::Bridge(bridge.clone()),
+        (None, false) => Network::Own,
+    }
+}
+
+/// Not in memory, as the run directory usually is: overlays grow with what a guest writes.
+pub(super) fn scratch(how: &How) -> Result<PathBuf, Failure> {
+    let directory = how.scratch.clone().unwrap_or_else(|| "/var/tmp".into());
+    absolute(&directory)
+}
+
+pub(super) fn seccomp_log(how: &How) -> bool {
+    how.seccomp == Seccomp::Log
+}
+
+/// Starts the VM of `job`, and stays until it ends, unless the user leaves or wants it in the background.
+pub(super) fn start(runtime: &Runtime, job: &Job, how: &How) -> Result<u8, Failure> {
+    terminal::restore_on_panic();
+    let junit = how.junit.as_deref().map(absolute).transpose()?;
+    let begun = job.begun;
+    let name = job.name.clone();
+    let mut child = Supervisor::start(runtime, job)?;
+    let mut progress = Progress::new(&name, how.quiet);
+    let session = Session { keyboard: Keyboard::IfFree, stops: true, until_running: how.detach };
+    let stayed = child.client(&name).and_then(|mut client| {
+        let attached = attach(&mut client, session, &mut progress)?;
+        if matches!(attached.outcome, Outcome::Left) {
+            client.leave()?;
+        }
+        Ok(attached)
+    });
+    let attached = match stayed {
+        Err(Failure::Client(ClientError::Ended { end, .. })) => {
+            Attached { outcome: Outcome::Ended(*end), tail: Vec::new() }
+        }
+        // However it was killed, the VM died with it.
+        Err(error @ Failure::Client(ClientError::Gone { .. })) => {
+            child.wait();
+            runtime.is_running(&name);
+            return Err(error);
+        }
+        stayed => stayed?,
+    };
+    match attached {
+        Attached { outcome: Outcome::Left, .. } => {
+            if how.detach {
+                super::print(&format!("{name}\n"))?;
+            } else {
+                progress.note(&format!(
+                    "left; `corten console {name}` comes back, `corten stop {name}` ends it"
+                ));
+            }
+            Ok(0)
+        }
+        Attached { outcome: Outcome::Ended(end), tail } => {
+            child.wait();
+            let verdict = Verdict::of(&end, how.exit_status);
+            if !how.quiet || verdict.status != 0 {
+                progress.note(&verdict.text);
+            }
+            if let Some(path) = junit {
+                let time = Duration::from_nanos(phase::now().saturating_sub(begun));
+                let failure = (verdict.status != 0).then_some(verdict.text.as_str());
+                let report = Case { name: &name, time, failure, console: &tail }.to_xml();
+                fs::write(&path, report).map_err(|source| Failure::Write { path, source })?;
+            }
+            Ok(verdict.status)
+        }
+    }
+}
+
+/// What an end is to whoever ran the VM.
+#[derive(Debug, PartialEq, Eq)]
+struct Verdict {
+    status: u8,
+    text: String,
+}
+
+impl Verdict {
+    fn of(end: &Ended, wants_status: bool) -> Self {
+        let ended = format!("{}{}", end.reason.text(), detail(end));
+        match (end.timed_out, end.reason, end.guest_status) {
+            (true, ..) => Self { status: TIMED_OUT, text: ended },
+            (false, EndReason::PoweredOff, Some(status)) if wants_status => {
+                Self { status, text: format!("{ended}; it told status {status}") }
+            }
+            (false, EndReason::PoweredOff, None) if wants_status => {
+                Self { status: NO_STATUS, text: format!("{ended}, but told no status") }
+            }
+            (false, reason, _) => Self { status: reason.exit_status(), text: ended },
+        }
+    }
+}
+
+/// A supervisor that was started.
+struct Supervisor {
+    child: Child,
+    link: Option<OwnedFd>,
+}
+
+impl Supervisor {
+    fn start(runtime: &Runtime, job: &Job) -> Result<Self, Failure> {
+        let system = |source| Failure::System { what: "start a supervisor", source };
+        let (ours, theirs) = Link::pair().map_err(|error| system(io::Error::other(error)))?;
+        let (theirs, job) = (theirs.into_fd(), OwnedFd::from(job.to_file()?));
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("corten").arg("--runtime").arg(runtime.path()).arg("supervise");
+        // Where the user stands may be a file system that is to be unmounted.
+        command.current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: between fork and exec only system calls are made, which is allowed there.
+        unsafe { command.pre_exec(move || hand_over(&theirs, &job).map_err(Into::into)) };
+        let child = command.spawn().map_err(system)?;
+        Ok(Self { child, link: Some(ours.into_fd()) })
+    }
+
+    fn client(&mut self, name: &str) -> Result<Client, Failure> {
+        let gone = |source| ClientError::Gone { name: name.into(), source };
+        let link = self.link.take().ok_or_else(|| ClientError::Silent(name.into()))?;
+        Ok(Client::over(ClientEnd::from_fd(link).map_err(gone)?, name, true)?)
+    }
+
+    /// It has told its end, and goes.
+    fn wait(&mut self) {
+        let _ = self.child.wait();
+    }
+}
+
+/// Makes both descriptors those that a supervisor looks for, and leaves the terminal's session.
+fn hand_over(link: &OwnedFd, job: &OwnedFd) -> Result<(), Errno> {
+    setsid()?;
+    // Out of the way of each other first.
+    let (link, job) = (lifted(link)?, lifted(job)?);
+    for (fd, number) in [(&link, supervisor::LINK), (&job, supervisor::JOB)] {
+        // SAFETY: whatever the number is in the child, it is ours to replace: nothing runs there but this and exec.
+        let mut place = unsafe { OwnedFd::from_raw_fd(number) };
+        let outcome = dup2(fd, &mut place);
+        std::mem::forget(place);
+        outcome?;
+    }
+    Ok(())
+}
+
+fn lifted(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let number = nix::fcntl::fcntl(fd, nix::fcntl::F_DUPFD_CLOEXEC(supervisor::JOB + 1))?;
+    debug_assert!(number != fd.as_raw_fd());
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(reason: EndReason, timed_out: bool, guest_status: Option<u8>) -> Ended {
+        Ended { reason, detail: String::new(), timed_out, guest_status }
+    }
+
+    #[test]
+    fn status_says_how_it_ended() {
+        let cases = [
+            (ended(EndReason::PoweredOff, false, None), false, 0),
+            (ended(EndReason::PoweredOff, false, Some(3)), true, 3),
+            (ended(EndReason::PoweredOff, false, Some(0)), true, 0),
+            (ended(EndReason::PoweredOff, false, None), true, NO_STATUS),
+            (ended(EndReason::Panicked, false, Some(0)), true, 81),
+            (ended(EndReason::Killed, true, Some(0)), true, TIMED_OUT),
+            (ended(EndReason::Killed, false, None), false, 80),
+            (ended(EndReason::NotStarted, false, None), false, 84),
+        ];
+        for (end, wants_status, status) in cases {
+            assert_eq!(Verdict::of(&end, wants_status).status, status, "{end:?}");
+        }
+    }
+}

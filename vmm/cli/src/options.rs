@@ -1,0 +1,347 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+const EXAMPLES: &str = "\
+Examples:
+  corten run vm.yaml                          boot it; Ctrl-] leaves it running, Ctrl-C powers it off
+  corten run vm.yaml secrets.yaml --volume data=/srv/data.img
+  corten run vm.yaml --exit-status --timeout 300 --junit result.xml < /dev/null
+  corten validate manifests/*.yaml            what of them Corten runs, and what not
+  corten ps                                   the VMs of this user
+  corten console first                        back to a console that was left
+
+Exit status: 0 if all went well, 1 for errors, 2 for a wrong command line, 3 for a refused manifest, 4 where KVM cannot
+run the guest; of `run` and `restore` also how the VM ended: 80 killed, 81 guest panic, 82 triple fault, 83 KVM error,
+84 not started, 85 and 86 errors of the VM process, 124 timed out; with --exit-status the guest's own, or 88 if it told
+none.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  corten run vm.yaml --images images/         images by the names that archives in that directory have
+  corten run vm.yaml --image registry/disk:1=disk.tar --volume data=/dev/sdb1
+  corten run vm.yaml secrets.yaml --detach    what it refers to comes from another file
+  cat vm.yaml | corten run - --no-network
+  corten run job.yaml --exit-status --timeout 300 --junit result.xml </dev/null
+
+At the terminal Ctrl-] leaves the VM running, Ctrl-C presses its power button, and once more kills it.";
+
+const SAVE_EXAMPLES: &str = "\
+Examples:
+  corten save first /var/tmp/first            then: corten restore /var/tmp/first
+  corten save first /var/tmp/first --keep-running";
+
+const VALIDATE_EXAMPLES: &str = "\
+Examples:
+  corten validate vm.yaml manifests/*.yaml    status 0 only if nothing is refused
+  corten validate vm.yaml --json | jq '.[].findings'
+  kubectl get vmi first -o yaml | corten validate -";
+
+/// Runs VirtualMachineInstances on this machine, without a cluster.
+#[derive(Debug, Parser)]
+#[command(name = "corten", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub struct Options {
+    /// Directory in which VMs have their run directories [default: /run/corten, or $XDG_RUNTIME_DIR/corten]
+    #[arg(long, global = true, env = "CORTEN_RUNTIME", value_name = "DIR", hide_env = true)]
+    pub runtime: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// A command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Boot the VM of a manifest and show its console
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Box<Run>),
+    /// List the VMs that run
+    Ps(Listing),
+    /// Attach to the console of a VM; Ctrl-] leaves it
+    Console(Console),
+    /// Tell how a VM is
+    Info(OfOne),
+    /// Press the power button, and kill the VM when its grace period is over
+    Stop(Stop),
+    /// End a VM at once
+    Kill(Named),
+    /// Stop the processors of a VM
+    Pause(Named),
+    /// Let a paused VM go on
+    Resume(Named),
+    /// Write a VM to a directory and end it
+    #[command(after_help = SAVE_EXAMPLES)]
+    Save(Save),
+    /// Go on with a saved VM
+    Restore(Box<Restore>),
+    /// Print what a VM said on its console
+    Logs(Logs),
+    /// Check manifests without running anything
+    #[command(after_help = VALIDATE_EXAMPLES)]
+    Validate(Validate),
+    /// Say what a field of a manifest is for, and whether Corten does it
+    Explain(Explain),
+    /// Print a completion script
+    Completion {
+        /// For which shell
+        shell: Shell,
+    },
+    /// Print the version
+    Version,
+    /// Keep a VM: what `run` starts
+    #[command(hide = true)]
+    Supervise,
+}
+
+/// `corten run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Manifests: one VirtualMachineInstance or VirtualMachine among all of them, and Secrets, ConfigMaps and claims that it
+    /// refers to; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Name to run it under, instead of its own
+    #[arg(long)]
+    pub name: Option<String>,
+    /// File or block device in the place of a claim, data volume or disk of the host
+    #[arg(long = "volume", value_name = "NAME=PATH")]
+    pub volumes: Vec<Assignment>,
+    /// Directory, OCI layout or archive that has the image of this name
+    #[arg(long = "image", value_name = "NAME=PATH")]
+    pub images: Vec<Assignment>,
+    /// Directory with OCI layouts and archives, in which images are looked for by name
+    #[arg(long = "images", value_name = "DIR")]
+    pub image_dir: Option<PathBuf>,
+    /// Directory in which what was unpacked of images is kept [default: /var/cache/corten, or ~/.cache/corten]
+    #[arg(long, env = "CORTEN_IMAGE_CACHE", value_name = "DIR", hide_env = true)]
+    pub cache: Option<PathBuf>,
+    /// How it runs.
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// How a VM is run.
+#[derive(Debug, Args)]
+pub struct How {
+    /// Leave it running in the background once it runs
+    #[arg(long, short, conflicts_with_all = ["exit_status", "junit"])]
+    pub detach: bool,
+    /// Bridge of this machine to connect networks with, in the place of an own one with NAT
+    #[arg(long, value_name = "NAME", conflicts_with = "no_network")]
+    pub bridge: Option<String>,
+    /// Leave out all network interfaces
+    #[arg(long)]
+    pub no_network: bool,
+    /// Directory for empty disks and what a guest writes to images, which end with it [default: /var/tmp]
+    #[arg(long, env = "TMPDIR", value_name = "DIR", hide_env = true)]
+    pub scratch: Option<PathBuf>,
+    /// End with the guest's own status, which it writes to /dev/virtio-ports/org.corten.exit
+    #[arg(long)]
+    pub exit_status: bool,
+    /// Kill the VM after so many seconds, and end with status 124
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub timeout: Option<u32>,
+    /// Write the outcome to this file, as a test case
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Also write the console to this file
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// No line for each phase
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// What becomes of system calls that the VM process should not make: `log` lets them pass
+    #[arg(long, value_enum, default_value_t = Seccomp::Enforce, value_name = "MODE")]
+    pub seccomp: Seccomp,
+    /// Program of the VM process [default: corten-vmm beside this one, or in the PATH]
+    #[arg(long, env = "CORTEN_VMM", value_name = "PATH", hide_env = true)]
+    pub vmm: Option<PathBuf>,
+    /// Take any KVM, also one that cannot run Linux
+    #[arg(long, hide = true)]
+    pub any_kvm: bool,
+}
+
+/// What becomes of forbidden system calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Seccomp {
+    /// They end the VM.
+    Enforce,
+    /// The kernel logs them.
+    Log,
+}
+
+/// `corten ps`.
+#[derive(Debug, Args)]
+pub struct Listing {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A command about one VM.
+#[derive(Debug, Args)]
+pub struct Named {
+    /// Name of the VM
+    pub name: String,
+}
+
+/// `corten info`.
+#[derive(Debug, Args)]
+pub struct OfOne {
+    /// Name of the VM
+    pub name: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `corten console`.
+#[derive(Debug, Args)]
+pub struct Console {
+    /// Name of the VM
+    pub name: String,
+    /// Take the keyboard from whoever has it
+    #[arg(long)]
+    pub take: bool,
+}
+
+/// `corten stop`.
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// Name of the VM
+    pub name: String,
+    /// Seconds until it is killed [default: the manifest's terminationGracePeriodSeconds]
+    #[arg(long, value_name = "SECONDS")]
+    pub grace: Option<u32>,
+}
+
+/// `corten save`.
+#[derive(Debug, Args)]
+pub struct Save {
+    /// Name of the VM
+    pub name: String,
+    /// Directory to write to; it is made
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Let the VM go on afterwards: what is saved then fits only disks that are not written to any more
+    #[arg(long)]
+    pub keep_running: bool,
+}
+
+/// `corten restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Directory that `corten save` wrote
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Name to run it under, instead of its own
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Disk that is taken as it is, though it may have been written to since; a block device has to be
+    #[arg(long = "force-disk", value_name = "VOLUME")]
+    pub force_disks: Vec<String>,
+    /// Leave it paused
+    #[arg(long)]
+    pub paused: bool,
+    /// How it runs.
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// `corten logs`.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// Name of the VM
+    pub name: String,
+    /// Go on until the VM ends
+    #[arg(long, short)]
+    pub follow: bool,
+}
+
+/// `corten validate`.
+#[derive(Debug, Args)]
+pub struct Validate {
+    /// Manifests, each with any number of documents; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `corten explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// Path of the field, from `spec.` on
+    #[arg(value_name = "PATH")]
+    pub path: String,
+}
+
+/// A name and what stands for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The name.
+    pub name: String,
+    /// What stands for it.
+    pub path: PathBuf,
+}
+
+impl FromStr for Assignment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Names of images have no `=`, paths may.
+        match text.split_once('=') {
+            Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+                Ok(Self { name: name.into(), path: path.into() })
+            }
+            _ => Err("it is not NAME=PATH".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Options, clap::Error> {
+        Options::try_parse_from([&["corten"], arguments].concat())
+    }
+
+    #[test]
+    fn command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn assignments_have_a_name_and_a_path() {
+        let assignment: Assignment = "registry/a:1=/x=y".parse().unwrap();
+        assert_eq!(assignment.name, "registry/a:1");
+        assert_eq!(assignment.path, PathBuf::from("/x=y"));
+        for text in ["", "a", "=x", "a="] {
+            assert!(text.parse::<Assignment>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        for arguments in [
+            &["run"][..],
+            &["run", "a.yaml", "--detach", "--exit-status"],
+            &["run", "a.yaml", "--timeout", "0"],
+            &["run", "a.yaml", "--bridge", "br0", "--no-network"],
+            &["stop"],
+            &["validate"],
+            &["completion", "cmd"],
+        ] {
+            assert!(parse(arguments).is_err(), "{arguments:?}");
+        }
+        assert!(parse(&["run", "a.yaml", "--detach"]).is_ok());
+    }
+}

@@ -1,0 +1,239 @@
+//! What the VM process and the preparation before it tell.
+
+use std::io::Read;
+use std::time::Instant;
+
+use corten_launcher::guest_agent::Notice;
+use corten_launcher::log::chain;
+use corten_launcher::termination::End;
+use corten_link::{BootOrigin, EndReason, Event, LinkError, Message, Reply, Request, Role};
+use nix::poll::PollFlags;
+
+use super::Keeper;
+use crate::phase::Phase;
+use crate::protocol::Answer;
+use crate::supervisor::prepare::Progress;
+use crate::supervisor::say;
+use crate::supervisor::vm::{Asked, Vm};
+
+impl Keeper {
+    pub(super) fn on_preparation(&mut self) -> Option<End> {
+        let preparation = self.preparation.as_mut()?;
+        // One byte for each message; more of them are found by the next wait.
+        let _ = preparation.bell.read(&mut [0]);
+        match preparation.progress.try_recv() {
+            Ok(Progress::Reached(phase, detail)) => self.reach(phase, detail),
+            Ok(Progress::Note(text)) => self.tell(text),
+            Ok(Progress::Done(prepared)) => {
+                self.preparation = None;
+                let started = prepared.map_err(|error| chain(&error)).and_then(|prepared| {
+                    let (typing, directory) = (self.typing.as_ref(), self.place.path());
+                    let vm = Vm::start(prepared, typing, directory, self.job.seccomp_log);
+                    vm.map_err(|error| chain(&error))
+                });
+                match started {
+                    Ok(vm) => self.on_started(vm),
+                    Err(detail) => return Some(End { reason: EndReason::NotStarted, detail }),
+                }
+            }
+            Err(_) => {
+                let detail = "what it needs could not be prepared".into();
+                return Some(End { reason: EndReason::Crashed, detail });
+            }
+        }
+        None
+    }
+
+    fn on_started(&mut self, vm: Vm) {
+        say(&format!("the VM process is {}", vm.jail.pid));
+        let missing = vm.jail.missing();
+        self.typing = None;
+        self.vm = Some(vm);
+        missing.into_iter().for_each(|missing| self.tell(format!("not enforced: {missing}")));
+        self.reach(Phase::Process, "");
+    }
+
+    /// Reads one message of the VM process; whether there may be more.
+    pub(super) fn on_vmm(&mut self) -> bool {
+        let Some(vm) = self.vm.as_mut().filter(|vm| !vm.silent) else { return false };
+        match vm.vmm.receive() {
+            Ok(Some(Message::Reply { id, reply, .. })) => self.on_reply(id, reply),
+            Ok(Some(Message::Event { event: Event::Ended { reason, detail } })) => {
+                vm.told = Some(End { reason, detail });
+            }
+            Ok(Some(Message::Event { event })) => self.on_event(event),
+            Ok(Some(other)) => say(&format!("the VM process sent {other:?}, which is passed over")),
+            Ok(None) => return false,
+            Err(error) => {
+                vm.silent = true;
+                if !matches!(error, LinkError::Closed) {
+                    say(&format!("the link to the VM process failed: {}", chain(&error)));
+                }
+                self.stop.link_closed(Instant::now());
+                return false;
+            }
+        }
+        true
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Reset => {
+                if let Some(agent) = self.vm.as_mut().and_then(|vm| vm.agent.as_mut()) {
+                    agent.client.reset(Instant::now());
+                }
+                self.tell("the guest was reset".into());
+            }
+            Event::Booting { from } => self.on_booting(from),
+            Event::CrashLoaded => self.tell("the guest's kernel panicked and writes a dump".into()),
+            Event::DiskFailed { disk, operation, error, paused } => {
+                if let Some(vm) = self.vm.as_mut().filter(|_| paused) {
+                    vm.set_paused(true);
+                }
+                let then = if paused { "; the VM is paused until `corten resume`" } else { "" };
+                self.tell(format!("disk {disk}: {operation} failed: {error}{then}"));
+            }
+            // Nothing of this machine serves guests by vsock.
+            Event::Connecting { ticket, .. } => {
+                self.ask_own(Request::RefuseConnection { ticket }, Asked::Own);
+            }
+            Event::Ended { .. } => {}
+        }
+    }
+
+    fn on_booting(&mut self, from: BootOrigin) {
+        match from {
+            BootOrigin::Kernel => {}
+            BootOrigin::Disk { disk, partition, kernel, passed_over, .. } => {
+                passed_over.into_iter().for_each(|why| self.tell(why));
+                let place =
+                    if partition == 0 { disk } else { format!("{disk}, partition {partition}") };
+                self.reach(Phase::Boot, format!("{kernel} of {place}"));
+            }
+            BootOrigin::Nothing { reasons } => {
+                self.tell(
+                    "no disk has anything to boot; the guest's console says what was looked for"
+                        .into(),
+                );
+                reasons.into_iter().for_each(|why| self.tell(why));
+            }
+        }
+    }
+
+    fn on_reply(&mut self, number: u64, reply: Reply) {
+        let Some(vm) = &mut self.vm else { return };
+        if number == vm.first_info && matches!(reply, Reply::Info { .. }) {
+            vm.running = true;
+            return self.reach(Phase::Running, "");
+        }
+        let Some(asked) = vm.asked.remove(&number) else { return };
+        let is_done = matches!(reply, Reply::Done);
+        match (asked, reply) {
+            (Asked::Pass { client, id }, reply) => self.answer_as(client, id, reply),
+            (Asked::Pause { by, hold }, reply) => {
+                if is_done {
+                    vm.set_paused(true);
+                }
+                if let Some((client, id)) = by {
+                    self.clients.set_holds(client, hold && is_done);
+                    self.answer_as(client, id, reply);
+                }
+            }
+            (Asked::Resume { by }, reply) => {
+                if is_done {
+                    vm.set_paused(false);
+                }
+                match (by, reply) {
+                    (Some((client, id)), reply) => self.answer_as(client, id, reply),
+                    (None, Reply::Refused { reason }) => {
+                        self.tell(format!("it does not go on: {reason}"));
+                    }
+                    (None, _) => {}
+                }
+            }
+            (Asked::Ports, Reply::Info { info }) => {
+                if let Some(agent) = &mut vm.agent {
+                    let open = info.open_ports.contains(&agent.port);
+                    agent.client.port(open, Instant::now());
+                }
+            }
+            (Asked::Status { client, id, details }, Reply::Info { info }) => {
+                let status = Box::new(self.status_with(Some(&info)));
+                if details {
+                    let next = Asked::Details { client, id, status };
+                    self.ask((client, id), Request::Counters, &[], next);
+                } else {
+                    self.clients.answer(client, id, Answer::Status { status });
+                }
+            }
+            (Asked::Details { client, id, mut status }, Reply::Counters { counters }) => {
+                status.counters = Some(Box::new(counters));
+                let next = Asked::Details { client, id, status };
+                self.ask((client, id), Request::Memory, &[], next);
+            }
+            (Asked::Details { client, id, mut status }, Reply::Memory { memory }) => {
+                status.memory_use = Some(Box::new(memory));
+                self.clients.answer(client, id, Answer::Status { status });
+            }
+            (Asked::Status { client, id, .. } | Asked::Details { client, id, .. }, reply) => {
+                self.answer_as(client, id, reply);
+            }
+            (Asked::Ports | Asked::Own, Reply::Refused { reason }) => {
+                say(&format!("the VM process refused a request: {reason}"));
+            }
+            (Asked::Ports | Asked::Own, _) => {}
+        }
+    }
+
+    fn answer_as(&self, client: u64, id: u64, reply: Reply) {
+        let answer = match reply {
+            Reply::Refused { reason } => Answer::Refused { reason },
+            _ => Answer::Done,
+        };
+        self.clients.answer(client, id, answer);
+    }
+
+    /// Reads of the console; whether there may be more.
+    pub(super) fn on_console(&mut self) -> bool {
+        let Some(vm) = &mut self.vm else { return false };
+        let mut bytes = [0; 16 << 10];
+        let Ok(count @ 1..) = vm.console.read(&mut bytes) else { return false };
+        if self.history.end() == 0 {
+            self.reach(Phase::Output, "");
+        }
+        self.history.push(&bytes[..count]);
+        self.log.write(&bytes[..count]);
+        self.viewers.show(&self.history);
+        true
+    }
+
+    /// Lets the guest's agent do what it can, and does what it wants.
+    pub(super) fn on_agent(&mut self, ready: PollFlags) {
+        let Some(vm) = self.vm.as_mut().filter(|vm| vm.running && !vm.silent) else { return };
+        let Some(agent) = &mut vm.agent else { return };
+        let port = agent.port;
+        for notice in agent.client.turn(Instant::now(), ready) {
+            match notice {
+                Notice::LookAtPort => self.ask_own(Request::Info, Asked::Ports),
+                Notice::Attach(socket) => {
+                    let given = [(Role::connection(), socket)];
+                    self.ask_own_with(Request::Attach { port }, &given, Asked::Own);
+                }
+                Notice::Connected => {
+                    if !self.phases.iter().any(|reached| reached.phase == Phase::Agent) {
+                        self.reach(Phase::Agent, "");
+                    }
+                }
+                Notice::Lost(reason) => say(&format!("the guest's agent is gone: {reason}")),
+                Notice::TimeSet(Err(error)) => {
+                    say(&format!("the guest's clock was not set: {error}"));
+                }
+                Notice::Thawed(Err(error)) => {
+                    say(&format!("file systems were not thawed: {error}"));
+                }
+                Notice::TimeSet(Ok(())) | Notice::Thawed(Ok(())) => {}
+                Notice::Learned | Notice::Done { .. } => {}
+            }
+        }
+    }
+}

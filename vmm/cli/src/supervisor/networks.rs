@@ -1,0 +1,336 @@
+//! Interfaces of a VMI, connected on this machine.
+//!
+//! | the object says | without `--bridge` | with `--bridge NAME` |
+//! |---|---|---|
+//! | `masquerade`, or nothing | address translation behind this machine; ports are its ports | on that bridge |
+//! | `bridge` | the same, with a note: there is no Pod whose address the guest could have | on that bridge |
+//! | a network of Multus' | refused | on that bridge |
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use corten_launcher::machine::{InterfacePlace, queue_pairs};
+use corten_launcher::prepare::hostname;
+use corten_link::{Role, RoleError};
+use corten_net::standalone::{
+    Connection, Held, StandaloneError, StandaloneInterface, StandaloneNetwork, StandalonePlan,
+};
+use corten_net::{Masquerade, Port, Protocol, Resolver};
+use corten_resources::defaults::Identity;
+use corten_resources::types::{Interface, VirtualMachineInstance};
+use corten_resources::validate::Finding;
+use thiserror::Error;
+
+use crate::job::Network;
+
+const PATH: &str = "spec.domain.devices.interfaces";
+/// More are more than a table of rules is good for.
+const MAX_PORTS: usize = 1024;
+
+/// Why a guest is not connected.
+#[derive(Debug, Error)]
+pub enum NetworkError {
+    /// A field.
+    #[error("{0}")]
+    Field(Finding),
+    /// The machine's networks.
+    #[error("the network cannot be made; --no-network runs the VM without one")]
+    Host(#[from] StandaloneError),
+    /// A name that no role can have.
+    #[error(transparent)]
+    Role(#[from] RoleError),
+}
+
+impl From<Finding> for NetworkError {
+    fn from(finding: Finding) -> Self {
+        Self::Field(finding)
+    }
+}
+
+/// Interfaces that are connected.
+#[derive(Debug, Default)]
+pub(super) struct Connected {
+    pub(super) places: BTreeMap<String, InterfacePlace>,
+    pub(super) grant: Vec<(Role, OwnedFd)>,
+    /// What its user should know.
+    pub(super) notes: Vec<String>,
+    /// One line about where the guest is reached.
+    pub(super) summary: String,
+    /// Has to stay open.
+    pub(super) held: Held,
+}
+
+/// Connects the interfaces of `vmi`.
+pub(super) fn connect(
+    vmi: &VirtualMachineInstance,
+    how: &Network,
+) -> Result<Connected, NetworkError> {
+    let mut connected = Connected::default();
+    let wanted = wanted(vmi, how, &mut connected.notes)?;
+    if wanted.is_empty() {
+        connected.summary = "none".into();
+        return Ok(connected);
+    }
+    let (names, interfaces): (Vec<String>, Vec<StandaloneInterface>) = wanted.into_iter().unzip();
+    let pairs = interfaces.first().map_or(1, |interface| interface.pairs);
+    let macs: Vec<Option<[u8; 6]>> = interfaces.iter().map(|interface| interface.mac).collect();
+    let plan =
+        StandalonePlan { hostname: hostname(vmi), resolver: Resolver::of_host(), interfaces };
+    let network = StandaloneNetwork::create(&plan)?;
+    connected.notes.extend(network.findings.iter().map(ToString::to_string));
+    connected.held = network.held;
+    let (namespace, name, uid) = (&vmi.metadata.namespace, &vmi.metadata.name, &vmi.metadata.uid);
+    let identity = Identity { namespace, name, uid };
+    let mut reached = Vec::new();
+    for ((name, mac), interface) in names.into_iter().zip(macs).zip(network.interfaces) {
+        let wired = interface.wired;
+        let place = InterfacePlace {
+            mac: wired.mac.or(mac).unwrap_or_else(|| identity.mac_address(&name)),
+            pairs,
+            mtu: Some(wired.mtu),
+            addressing: None,
+        };
+        reached.extend(interface.addresses.iter().map(ToString::to_string));
+        connected.grant.extend(vhost(&wired.name, pairs)?);
+        let (grant, addressing) = wired.into_grant()?;
+        connected.grant.extend(grant);
+        let told = addressing.ipv4.is_some() || addressing.ipv6.is_some();
+        let addressing = told.then_some(addressing);
+        connected.places.insert(name, InterfacePlace { addressing, ..place });
+    }
+    connected.summary = reached.join(", ");
+    Ok(connected)
+}
+
+/// Interfaces by the names that the object has for them.
+fn wanted(
+    vmi: &VirtualMachineInstance,
+    how: &Network,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(String, StandaloneInterface)>, NetworkError> {
+    let devices = &vmi.spec.domain.devices;
+    let pairs = queue_pairs(&vmi.spec)?;
+    let bridge = match how {
+        Network::None => return Ok(Vec::new()),
+        Network::Bridge(bridge) => Some(bridge),
+        Network::Own => None,
+    };
+    let mut all = Vec::new();
+    for (number, interface) in devices.interfaces.iter().enumerate() {
+        if interface.state.as_deref() == Some("absent") {
+            continue;
+        }
+        let path = format!("{PATH}[{number}]");
+        let connection = match bridge {
+            Some(bridge) => Connection::Bridge(bridge.clone()),
+            None => {
+                if interface.bridge.is_some() {
+                    notes.push(format!(
+                        "interface {}: there is no Pod whose address it could have; it is behind this machine's (--bridge NAME puts it on a bridge)",
+                        interface.name
+                    ));
+                }
+                Connection::Masquerade(masquerade(vmi, interface, &path)?)
+            }
+        };
+        let mac = interface.mac_address.as_deref().filter(|text| !text.is_empty());
+        let mac = mac.map(|text| parse_mac(&path, text)).transpose()?;
+        let name = Role::segment(&interface.name);
+        let wanted = StandaloneInterface { name, connection, mac, pairs, mtu: None };
+        all.push((interface.name.clone(), wanted));
+    }
+    Ok(all)
+}
+
+fn masquerade(
+    vmi: &VirtualMachineInstance,
+    interface: &Interface,
+    path: &str,
+) -> Result<Masquerade, NetworkError> {
+    let mut masquerade = Masquerade { ports: ports(interface, path)?, ..Masquerade::default() };
+    let networks = vmi.spec.networks.iter().enumerate();
+    let Some((number, network)) =
+        networks.into_iter().find(|(_, network)| network.name == interface.name)
+    else {
+        return Ok(masquerade);
+    };
+    let path = format!("spec.networks[{number}]");
+    if network.multus.is_some() {
+        let message = "there is no Multus here: say by --bridge NAME which bridge of this machine takes the place of its networks";
+        return Err(Finding::invalid(format!("{path}.multus"), message).into());
+    }
+    let Some(pod) = &network.pod else { return Ok(masquerade) };
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    if let Some(text) = given(&pod.vm_network_cidr) {
+        masquerade.ipv4 = text.parse().map_err(|error: corten_net::CidrError| {
+            Finding::invalid(format!("{path}.pod.vmNetworkCIDR"), error.to_string())
+        })?;
+    }
+    if let Some(text) = given(&pod.vm_ipv6_network_cidr) {
+        masquerade.ipv6 = text.parse().map_err(|error: corten_net::CidrError| {
+            Finding::invalid(format!("{path}.pod.vmIPv6NetworkCIDR"), error.to_string())
+        })?;
+    }
+    Ok(masquerade)
+}
+
+fn ports(interface: &Interface, path: &str) -> Result<Vec<Port>, Finding> {
+    let mut ports = Vec::new();
+    for (number, port) in interface.ports.iter().enumerate() {
+        let path = format!("{path}.ports[{number}]");
+        let protocol = protocol(&path, port.protocol.as_deref())?;
+        ports.push(Port { protocol, number: port_number(&format!("{path}.port"), port.port)? });
+    }
+    for (number, range) in interface.port_ranges.iter().enumerate() {
+        let path = format!("{path}.portRanges[{number}]");
+        let protocol = protocol(&path, Some(&range.protocol))?;
+        let first = port_number(&format!("{path}.start"), range.start)?;
+        let last = port_number(&format!("{path}.end"), range.end)?;
+        if usize::from(last.saturating_sub(first)) > MAX_PORTS {
+            let message = format!("more than {MAX_PORTS} ports of this machine are not taken");
+            return Err(Finding::invalid(path, message));
+        }
+        ports.extend((first..=last).map(|number| Port { protocol, number }));
+    }
+    ports.sort();
+    ports.dedup();
+    Ok(ports)
+}
+
+fn protocol(path: &str, text: Option<&str>) -> Result<Protocol, Finding> {
+    match text.unwrap_or_default() {
+        "" | "TCP" => Ok(Protocol::Tcp),
+        "UDP" => Ok(Protocol::Udp),
+        other => {
+            let message = format!("{other:?} is neither TCP nor UDP");
+            Err(Finding::invalid(format!("{path}.protocol"), message))
+        }
+    }
+}
+
+fn port_number(path: &str, number: i32) -> Result<u16, Finding> {
+    u16::try_from(number).ok().filter(|number| *number > 0).ok_or_else(|| {
+        Finding::invalid(path, format!("{number} is no port: it has to be from 1 to 65535"))
+    })
+}
+
+fn parse_mac(path: &str, text: &str) -> Result<[u8; 6], Finding> {
+    let invalid = || {
+        let message = format!("{text:?} is no address such as 02:00:00:12:34:56");
+        Finding::invalid(format!("{path}.macAddress"), message)
+    };
+    let mut mac = [0; 6];
+    let mut groups = text.split([':', '-']);
+    for byte in &mut mac {
+        let digits = groups.next().filter(|digits| digits.len() == 2).ok_or_else(invalid)?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| invalid())?;
+    }
+    // A group's address cannot be one machine's.
+    if groups.next().is_some() || mac[0] & 1 != 0 { Err(invalid()) } else { Ok(mac) }
+}
+
+/// The kernel moves packets itself, where it can.
+fn vhost(name: &str, pairs: u16) -> Result<Vec<(Role, OwnedFd)>, RoleError> {
+    let mut all = Vec::new();
+    for pair in 0..pairs {
+        let device = File::options().read(true).write(true).open("/dev/vhost-net");
+        // All or none: the rest goes by the VM process.
+        let Ok(device) = device else { return Ok(Vec::new()) };
+        all.push((Role::vhost(name, pair)?, device.into()));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn vmi(spec: &Value) -> VirtualMachineInstance {
+        let mut object = json!({
+            "metadata": {"name": "a", "uid": "u"},
+            "spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": {}}},
+        });
+        for (name, value) in spec.as_object().unwrap() {
+            object["spec"][name] = value.clone();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn with_interfaces(interfaces: &Value, networks: &Value) -> VirtualMachineInstance {
+        let domain = json!({"memory": {"guest": "64Mi"}, "devices": {"interfaces": interfaces}});
+        vmi(&json!({"domain": domain, "networks": networks}))
+    }
+
+    fn of(vmi: &VirtualMachineInstance, how: &Network) -> Vec<(String, StandaloneInterface)> {
+        wanted(vmi, how, &mut Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn interfaces_that_are_not_wanted_are_left_out() {
+        let interfaces = json!([
+            {"name": "a", "masquerade": {}, "macAddress": "02:00:00:00:00:01"},
+            {"name": "b", "masquerade": {}, "state": "absent"},
+        ]);
+        let vmi = with_interfaces(
+            &interfaces,
+            &json!([{"name": "a", "pod": {}}, {"name": "b", "pod": {}}]),
+        );
+        assert_eq!(of(&vmi, &Network::Own).len(), 1);
+        assert!(of(&vmi, &Network::None).is_empty());
+    }
+
+    #[test]
+    fn ports_networks_and_addresses_are_taken_over() {
+        let interfaces = json!([{
+            "name": "default", "masquerade": {}, "macAddress": "02:00:00:12:34:56",
+            "ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}, {"port": 80, "protocol": "TCP"}],
+        }]);
+        let networks = json!([{"name": "default", "pod": {"vmNetworkCIDR": "10.1.0.0/24"}}]);
+        let all = of(&with_interfaces(&interfaces, &networks), &Network::Own);
+        assert_eq!(all[0].1.mac, Some([2, 0, 0, 0x12, 0x34, 0x56]));
+        let Connection::Masquerade(masquerade) = &all[0].1.connection else { panic!("no") };
+        let ports = [(Protocol::Tcp, 80), (Protocol::Udp, 53)];
+        assert_eq!(masquerade.ports, ports.map(|(protocol, number)| Port { protocol, number }));
+        assert_eq!(masquerade.ipv4, "10.1.0.0/24".parse().unwrap());
+    }
+
+    #[test]
+    fn bridge_of_the_machine_takes_the_place_of_every_network() {
+        let interfaces = json!([{"name": "a", "masquerade": {}}, {"name": "b", "bridge": {}}]);
+        let networks =
+            json!([{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "n"}}]);
+        let vmi = with_interfaces(&interfaces, &networks);
+        let all = of(&vmi, &Network::Bridge("br0".into()));
+        assert!(all.iter().all(|(_, i)| i.connection == Connection::Bridge("br0".into())));
+        let error = wanted(&vmi, &Network::Own, &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.starts_with("spec.networks[1].multus: there is no Multus here"), "{error}");
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_their_path() {
+        let cases = [
+            (json!({"macAddress": "02:00"}), "spec.domain.devices.interfaces[0].macAddress: "),
+            (
+                json!({"macAddress": "01:00:00:00:00:00"}),
+                "spec.domain.devices.interfaces[0].macAddress: ",
+            ),
+            (json!({"ports": [{"port": 0}]}), "spec.domain.devices.interfaces[0].ports[0].port: "),
+            (
+                json!({"ports": [{"port": 1, "protocol": "SCTP"}]}),
+                "spec.domain.devices.interfaces[0].ports[0].protocol: ",
+            ),
+        ];
+        for (more, text) in cases {
+            let mut interface = json!({"name": "a", "masquerade": {}});
+            for (name, value) in more.as_object().unwrap() {
+                interface[name] = value.clone();
+            }
+            let vmi = with_interfaces(&json!([interface]), &json!([{"name": "a", "pod": {}}]));
+            let error = wanted(&vmi, &Network::Own, &mut Vec::new()).unwrap_err().to_string();
+            assert!(error.starts_with(text), "{error}");
+        }
+    }
+}

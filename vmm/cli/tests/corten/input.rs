@@ -1,0 +1,215 @@
+//! Manifests and command lines, good and bad: one clear message, a status that says so, and nothing left behind.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::rig::{POWER_OFF, Rig, kvm_is_good};
+
+/// The VMI of all cases, with something laid over a field.
+fn with(pointer: &str, value: Value) -> Value {
+    let mut vmi = Rig::vmi("first", POWER_OFF);
+    let (parent, field) = pointer.rsplit_once('/').unwrap_or_default();
+    if let Some(parent) = vmi.pointer_mut(parent) {
+        parent[field] = value;
+    }
+    vmi
+}
+
+#[test]
+fn bad_objects_are_refused_by_the_path_of_the_field() -> Result<()> {
+    let rig = Rig::new()?;
+    let disks = json!([{"name": "data", "disk": {}}]);
+    let cases = [
+        (with("/spec/domain/memory", json!({"guest": "lots"})), 3, "spec.domain.memory.guest: "),
+        (with("/spec/domain/memory", json!({})), 3, "spec.domain.memory.guest: "),
+        (with("/spec/domain/cpu", json!({"cores": -1})), 3, "spec.domain.cpu.cores"),
+        (with("/spec/domain/devices/disks", disks), 3, "spec.domain.devices.disks[0].name: "),
+        (
+            with("/spec/domain/devices/gpus", json!([{"name": "g", "deviceName": "d"}])),
+            3,
+            "spec.domain.devices.gpus",
+        ),
+        (with("/spec/nonsense", json!(1)), 3, "spec.nonsense"),
+        (with("/metadata/name", json!("Not A Name")), 1, "\"Not A Name\" is no name"),
+    ];
+    for (vmi, status, text) in cases {
+        let mut running = rig.run(&vmi, &[])?;
+        running.close_input();
+        let ended = running.end()?.with(status)?.said(text)?;
+        ensure!(ended.stdout.is_empty(), "{}", ended.stdout);
+    }
+    rig.is_clean(&[])
+}
+
+#[test]
+fn what_is_missing_on_this_machine_is_said_with_what_to_do() -> Result<()> {
+    let rig = Rig::new()?;
+    let container = |image: &str, kernel: &str| json!({"image": image, "kernelPath": kernel, "imagePullPolicy": "Never"});
+    let boot = "/spec/domain/firmware/kernelBoot/container";
+    let volumes = |volume: Value| {
+        let mut vmi = with("/spec/volumes", json!([volume]));
+        vmi["spec"]["domain"]["devices"]["disks"] = json!([{"name": "data", "disk": {}}]);
+        vmi
+    };
+    let claim = volumes(json!({"name": "data", "persistentVolumeClaim": {"claimName": "c"}}));
+    let secret = volumes(json!({"name": "data", "cloudInitNoCloud": {"secretRef": {"name": "s"}}}));
+    let cases = [
+        (
+            with(boot, container("other", "/boot/kernel")),
+            "kernelBoot.container.image: the image is not to be had; --image NAME=PATH",
+        ),
+        (
+            with(boot, container("microguest", "/boot/nothing")),
+            "kernelPath: cannot open /boot/nothing",
+        ),
+        (claim, "--volume c=PATH"),
+        (secret, "spec.volumes[0].cloudInitNoCloud"),
+    ];
+    for (vmi, text) in cases {
+        let mut running = rig.run(&vmi, &[])?;
+        running.close_input();
+        running.end()?.with(84)?.said(text)?;
+    }
+    rig.is_clean(&[])
+}
+
+#[test]
+fn bad_files_and_command_lines_are_refused() -> Result<()> {
+    let rig = Rig::new()?;
+    let vmi = Rig::vmi("first", POWER_OFF).to_string();
+    rig.file("yaml", "a: [1\n")?;
+    rig.file("text", "just text\n")?;
+    rig.file("none", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n")?;
+    rig.file("two", &format!("{vmi}\n---\n{vmi}\n"))?;
+    rig.file("good", &vmi)?;
+    rig.file("empty", "")?;
+    let cases: [(&[&str], i32, &str); 10] = [
+        (&["run", "missing"], 3, "cannot read missing"),
+        (&["run", "yaml"], 3, "yaml: "),
+        (&["run", "text"], 3, "text, document 1: it is no object"),
+        (&["run", "none"], 3, "no VirtualMachineInstance or VirtualMachine"),
+        (&["run", "empty"], 3, "no VirtualMachineInstance or VirtualMachine"),
+        (&["run", "two"], 3, "more than one VM"),
+        (&["run", "good", "--vmm", "/nonexistent"], 1, "/nonexistent"),
+        (&["run", "good", "--name", "../up"], 1, "is no name"),
+        (&["run"], 2, "FILE"),
+        (&["walk"], 2, "walk"),
+    ];
+    for (arguments, status, text) in cases {
+        rig.corten(arguments)?.with(status)?.said(text)?;
+    }
+    rig.is_clean(&[])
+}
+
+#[test]
+fn machine_whose_kvm_cannot_run_linux_says_so_and_points_to_the_lab() -> Result<()> {
+    if kvm_is_good() {
+        return Ok(());
+    }
+    let rig = Rig::new()?;
+    rig.file("good", &Rig::vmi("first", POWER_OFF).to_string())?;
+    rig.corten(&["run", "good"])?.with(4)?.said("scripts/lab")?;
+    rig.is_clean(&[])
+}
+
+#[test]
+fn validate_judges_every_document_of_every_file() -> Result<()> {
+    let rig = Rig::new()?;
+    let good = Rig::vmi("first", POWER_OFF);
+    let bad = with("/spec/domain/memory", json!({"guest": "lots"}));
+    rig.file("good", &format!("{good}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\n"))?;
+    rig.file("bad", &bad.to_string())?;
+    rig.file("worse", ": :\n- [\n")?;
+    let ended = rig.corten(&["validate", "good"])?.with(0)?;
+    ensure!(ended.stdout.contains("VirtualMachineInstance first: accepted"), "{}", ended.stdout);
+    ensure!(ended.stdout.contains("Pod p: passed over"), "{}", ended.stdout);
+    let ended = rig.corten(&["validate", "worse", "bad", "good"])?.with(3)?;
+    ensure!(ended.stdout.contains("\n  spec.domain.memory.guest: "), "{}", ended.stdout);
+    ensure!(ended.stdout.contains("first: accepted"), "{}", ended.stdout);
+    let verdicts = rig.corten(&["validate", "bad", "--json"])?.with(3)?.stdout;
+    let verdicts: Value = serde_json::from_str(&verdicts)?;
+    ensure!(verdicts[0]["outcome"] == "refused", "{verdicts}");
+    ensure!(verdicts[0]["findings"][0]["path"] == "spec.domain.memory.guest", "{verdicts}");
+    Ok(())
+}
+
+#[test]
+fn help_version_explanations_and_completion_are_there() -> Result<()> {
+    let rig = Rig::new()?;
+    ensure!(rig.corten(&["--help"])?.with(0)?.stdout.contains("Examples:"));
+    ensure!(rig.corten(&["version"])?.with(0)?.stdout.starts_with("corten "));
+    let text = rig.corten(&["explain", "spec.domain.memory"])?.with(0)?.stdout;
+    ensure!(text.contains("spec.domain.memory\n  .guest: served\n"), "{text}");
+    rig.corten(&["explain", "spec.nothing"])?.with(1)?;
+    for shell in ["bash", "zsh", "fish"] {
+        ensure!(rig.corten(&["completion", shell])?.with(0)?.stdout.contains("corten"));
+    }
+    Ok(())
+}
+
+/// The least that is not a manifest, or not one of ours: whoever named the wrong file is told which, and why.
+#[test]
+fn files_of_every_wrong_kind_are_refused_in_one_message() -> Result<()> {
+    let rig = Rig::new()?;
+    let vmi = Rig::vmi("first", POWER_OFF).to_string();
+    std::fs::create_dir(rig.path("directory"))?;
+    std::fs::write(rig.path("binary"), [0x7f, b'E', b'L', b'F', 0xff, 0xfe, 0, 1])?;
+    rig.file("huge", &" ".repeat((16 << 20) + 1))?;
+    rig.file("other-version", &vmi.replace("kubevirt.io/v1", "kubevirt.io/v9"))?;
+    rig.file("indented", "apiVersion: v1\nmetadata:\n  name: a\n  - b\n")?;
+    // Small, and 9 to the power of 7 when it is written out.
+    let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for level in 1..7 {
+        let inner = vec![format!("*a{}", level - 1); 9].join(",");
+        bomb += &format!("a{level}: &a{level} [{inner}]\n");
+    }
+    rig.file("bomb", &bomb)?;
+    let list = with("/spec/domain/memory", json!({"guest": [256]}));
+    rig.file("list", &list.to_string())?;
+    let word = with("/spec/domain/cpu", json!({"cores": "many"}));
+    rig.file("word", &word.to_string())?;
+    let cases = [
+        ("directory", "cannot read directory: "),
+        ("binary", "cannot read binary: "),
+        ("huge", "huge has more than 16 MiB: is it a manifest?"),
+        ("other-version", "no VirtualMachineInstance or VirtualMachine of kubevirt.io/v1"),
+        ("indented", "indented: error: line 4 column "),
+        ("bomb", "bomb: error: line "),
+        ("list", "\n  spec.domain.memory.guest: invalid type: sequence, expected an amount"),
+        ("word", "\n  spec.domain.cpu.cores: invalid type: string \"many\", expected "),
+    ];
+    for (file, text) in cases {
+        let ended = rig.corten(&["run", file])?.with(3)?.said(text)?;
+        ensure!(ended.stdout.is_empty(), "{file}: {}", ended.stdout);
+        ensure!(ended.stderr.matches("corten: ").count() == 1, "{file}: {}", ended.stderr);
+        // An object of another version is passed over, as it may be somebody else's.
+        rig.corten(&["validate", file])?.with(if file == "other-version" { 0 } else { 3 })?;
+    }
+    rig.is_clean(&[])
+}
+
+/// Files that the command line names, and that are not what they should be.
+#[test]
+fn volumes_and_images_of_every_wrong_kind_are_refused_in_one_message() -> Result<()> {
+    let rig = Rig::new()?;
+    std::fs::create_dir(rig.path("empty"))?;
+    rig.file("text", "just text\n")?;
+    let mut vmi =
+        with("/spec/volumes", json!([{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]));
+    vmi["spec"]["domain"]["devices"]["disks"] = json!([{"name": "d", "disk": {}}]);
+    let image = with("/spec/domain/firmware/kernelBoot/container/image", json!("other:1"));
+    let claim = "spec.volumes[0].persistentVolumeClaim: ";
+    let cases = [
+        (&vmi, ["--volume", "c=missing"], claim, "missing: No such file"),
+        (&vmi, ["--volume", "c=empty"], claim, "empty/disk.img does not exist"),
+        (&image, ["--image", "other:1=missing"], "container.image: ", "missing: No such file"),
+        (&image, ["--image", "other:1=text"], "container.image: ", "text is neither an OCI image"),
+    ];
+    for (vmi, more, path, text) in cases {
+        let mut running = rig.run(vmi, &more)?;
+        running.close_input();
+        let ended = running.end()?.with(84)?.said(path)?.said(text)?;
+        ensure!(ended.stderr.matches("could not be started").count() == 1, "{}", ended.stderr);
+    }
+    rig.is_clean(&[])
+}
