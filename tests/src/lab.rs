@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::command::CORTEN;
 use crate::process::VMM;
 
 /// The environment variable with the lab's program.
@@ -62,10 +63,18 @@ pub fn in_node(options: &[&str], script: &str) -> Result<Outcome> {
 pub fn own_tests_in_node(options: &[&str], filter: &str) -> Result<String> {
     let program = std::env::current_exe()?.to_string_lossy().into_owned();
     // One at a time: with a guest on each of its two CPUs, an emulated node now and then kills one of them.
-    let test = [program.as_str(), filter, "--test-threads=1"];
-    let vmm = std::env::var(VMM).map(|vmm| format!("{VMM}={vmm}")).unwrap_or_default();
-    let env: &[&str] = if vmm.is_empty() { &[] } else { &["--env", &vmm] };
-    let output = lab(&[&["run", "--quiet"], options, env, &["--"], &test].concat())?.success()?;
+    let mut test = vec![program.as_str(), filter, "--test-threads=1"];
+    // Whoever wants those that take long names them.
+    if !filter.contains("long_") {
+        test.push("--skip=::long_");
+    }
+    let programs: Vec<String> = [VMM, CORTEN]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok().map(|path| format!("--env={name}={path}")))
+        .collect();
+    let programs: Vec<&str> = programs.iter().map(String::as_str).collect();
+    let output =
+        lab(&[&["run", "--quiet"], options, &programs, &["--"], &test].concat())?.success()?;
     let passed = output.lines().rfind(|line| line.starts_with("test result: ok."));
     let passed = passed.context("no test result in the output")?;
     ensure!(!passed.contains(" 0 passed"), "no test ran: {passed}");

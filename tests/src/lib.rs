@@ -6,6 +6,7 @@
 
 pub mod boot;
 pub mod caller;
+pub mod command;
 pub mod deadline;
 pub mod dirty_log;
 pub mod exit_stop;

@@ -12,7 +12,7 @@
 //! - [`machine`] is Corten's own machine with a microguest in it, and runs where `micro` does;
 //! - [`cage`], [`linux`], [`disks`], [`diskboot`], [`images`], [`volumes`], [`networks`], [`sockets`], [`memory`],
 //!   [`consoles`], [`agents`], [`inside`] and [`odyssey`] run only in a node, in the cage, where [`lab`] and [`guests`] start them;
-//! - [`vhost`] runs only in a node, as root, where [`guests`] starts it;
+//! - [`vhost`] and [`run`] run only in a node, as root, where [`guests`] starts them;
 //! - [`lab`] and [`guests`] start nodes; names that begin with `long_` are left to `scripts/test --long`.
 
 mod addresses;
@@ -37,6 +37,7 @@ mod odyssey;
 mod pager;
 mod process;
 mod restore;
+mod run;
 mod sandbox;
 mod snapshot;
 mod sockets;
