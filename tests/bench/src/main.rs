@@ -43,7 +43,7 @@ struct What {
     /// VMMs: corten, qemu-q35, qemu-microvm, or such a name with more behind it and =PATH for another build
     #[arg(long, value_name = "NAME[=PATH],...", value_delimiter = ',')]
     against: Vec<Choice>,
-    /// Only machines with this in the name of their variant, such as "512 MiB"
+    /// Only machines of this variant, such as "512 MiB", or with this in the name of theirs
     #[arg(long, value_name = "TEXT")]
     variant: Option<String>,
     /// Fewer runs; for `boot` at most five minutes, once all is built

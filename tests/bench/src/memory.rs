@@ -77,7 +77,11 @@ pub fn memory(
     let data = bench.data("data", 16 << 20)?;
     let mut subjects = Vec::new();
     let mut goals = Vec::new();
-    let wanted = |name: &str| only.is_none_or(|only| name.contains(only));
+    // "2 GiB" is a name, and a part of another.
+    let is_a_name = VARIANTS.iter().any(|(_, variant)| Some(variant.name) == only);
+    let wanted = |name: &str| {
+        only.is_none_or(|only| if is_a_name { name == only } else { name.contains(only) })
+    };
     for (touched, variant) in VARIANTS.into_iter().filter(|(_, variant)| wanted(variant.name)) {
         for (number, choice) in against.iter().enumerate() {
             let disks = std::slice::from_ref(&data);

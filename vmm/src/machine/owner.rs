@@ -349,6 +349,7 @@ impl Owner {
     }
 
     pub(super) fn run(&mut self, mut machine: Machine) -> Result<End, OwnerError> {
+        sandbox::trim_heap();
         loop {
             let Some(input) = self.next_input(&machine) else {
                 return Ok(End {
@@ -382,7 +383,10 @@ impl Owner {
                     return Ok(end);
                 }
                 Verdict::Reset => match self.reset(machine) {
-                    Ok(next) => machine = next,
+                    Ok(next) => {
+                        machine = next;
+                        sandbox::trim_heap();
+                    }
                     Err(error) => {
                         let detail = format!("it cannot be reset: {}", chain(&error));
                         return Ok(End { reason: EndReason::InternalError, detail });
