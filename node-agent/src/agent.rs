@@ -20,6 +20,7 @@ use crate::grant::Devices;
 use crate::huge_pages;
 use crate::kubelet::{self, Plugin, PodResources};
 use crate::ledger::Ledger;
+use crate::node;
 use crate::options::Options;
 use crate::seccomp;
 
@@ -38,7 +39,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
     let ledger = Ledger::open(&options.ledger())?;
     let doors = Arc::new(Doors::new(&options.doors(), options.devices, options.launcher_user));
     let pod_resources = Arc::new(PodResources::new(&options.pod_resources()));
-    let cluster = Cluster::new(client, &options.node_name);
+    let cluster = Cluster::new(client.clone(), &options.node_name);
     let devices = Devices { kvm: options.kvm.clone(), userfaultfd: options.userfaultfd.clone() };
     find_again(&doors, &ledger);
 
@@ -57,6 +58,8 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
     for device in doors.ids() {
         parts.spawn(Keeper::new(device.clone(), around.clone()).run());
     }
+    // After the profile is installed, above.
+    parts.spawn(node::tell(client, options.node_name.clone(), usable.subscribe()));
     parts.spawn(watch_kvm(devices, usable));
     parts.spawn(follow_kubelet(doors, ledger, pod_resources, cluster.clone()));
     let (pods, vmis) = (cluster.clone(), cluster);

@@ -20,6 +20,7 @@
 //! | [`status`] | what the agent writes on a VMI |
 //! | [`grant`], [`seccomp`] | devices that are handed over; the system-call profile of launchers |
 //! | [`huge_pages`] | the node's setting for guest memory |
+//! | [`node`] | the node's label and heartbeat |
 //!
 //! The agent may die and come back at any time: launchers go on, and are found again by the directories, never by what
 //! they say of themselves. Its network wiring is `node-agent/net`.
@@ -33,6 +34,7 @@ pub mod huge_pages;
 pub mod identity;
 pub mod kubelet;
 pub mod ledger;
+pub mod node;
 pub mod options;
 pub mod seccomp;
 pub mod status;

@@ -16,6 +16,11 @@ pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
 /// On VirtualMachineInstances: the node they are on. Node agents select by it.
 pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
 
+/// On nodes: whether VMs can be put on them, "true" or "false". The node's agent writes it, launcher Pods select by it.
+pub const SCHEDULABLE_LABEL: &str = "kubevirt.io/schedulable";
+/// On nodes: when the node's agent last said that it is there.
+pub const HEARTBEAT_ANNOTATION: &str = "kubevirt.io/heartbeat";
+
 /// Keeps a VirtualMachineInstance until its Pod has ended.
 pub const VMI_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
 /// What older releases of KubeVirt call it. Objects that were made there have it; it is released along with ours.
