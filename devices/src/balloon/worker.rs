@@ -103,8 +103,8 @@ impl QueueTask for BalloonTask {
         }
     }
 
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
-        Ok(())
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        Ok(0)
     }
 
     fn rearm(&mut self) {

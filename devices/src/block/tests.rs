@@ -17,7 +17,7 @@ use vm_memory::{Bytes, GuestAddress};
 
 use super::request::{IOERR, OK, UNSUPPORTED};
 use super::*;
-use crate::testing::{FakeDriver, FakeRing, turn, was_raised, wiring};
+use crate::testing::{FakeDriver, FakeRing, drain, turn, was_raised, wiring};
 use crate::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use crate::{Interrupt, RateLimit, RateLimits, RecordError, Records};
 
@@ -124,7 +124,7 @@ impl Bench {
     fn pause(&mut self) {
         let mut tasks = std::mem::take(&mut self.tasks);
         for task in &mut tasks {
-            task.drain(Instant::now() + PATIENCE).unwrap();
+            drain(task, Instant::now() + PATIENCE).unwrap();
         }
         self.function.reclaim(tasks).unwrap();
     }

@@ -11,7 +11,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use vm_memory::{Bytes, GuestAddress};
 
-use super::backend::{Alignment, Backend, Completion, GuestBuffers, Transfer, sys};
+use super::backend::{Alignment, Backend, Completion, GuestBuffers, Transfer};
 use super::config::ErrorPolicy;
 use super::metrics::{Metrics, count};
 use super::request::{Action, ID_LENGTH, IOERR, OK, Reject, Request, Rules, Segment, parse};
@@ -124,6 +124,8 @@ pub struct BlockTask {
     bytes: u64,
     /// A request was held: nothing more is taken.
     is_stopped: bool,
+    /// It is to come to rest: nothing more is taken.
+    is_draining: bool,
     /// The rate limit was reached: nothing more is taken before the timer.
     is_throttled: bool,
     /// Something was pushed that the driver was not told of.
@@ -148,6 +150,7 @@ impl BlockTask {
             bounced: 0,
             bytes: 0,
             is_stopped: false,
+            is_draining: false,
             is_throttled: false,
             is_pushed: false,
         }
@@ -236,7 +239,7 @@ impl BlockTask {
     fn start(&mut self) {
         for _ in 0..BATCH {
             let is_full = self.bounced >= MAX_BOUNCED || self.bytes >= MAX_BYTES;
-            if self.is_stopped || self.is_throttled || is_full {
+            if self.is_stopped || self.is_draining || self.is_throttled || is_full {
                 return;
             }
             let Some(chain) = self.queue.pop() else {
@@ -334,18 +337,6 @@ impl BlockTask {
         // The only failures are a bad descriptor and a bad time.
         let _ = self.lane.timer.set(once, TimerSetTimeFlags::empty());
     }
-
-    /// Waits for the backend; false at the deadline.
-    fn wait(&self, deadline: Instant) -> io::Result<bool> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(false);
-        }
-        // Rounded up, so as not to spin in the last millisecond.
-        let left = left.min(Duration::from_secs(1)) + Duration::from_millis(1);
-        sys::wait(self.lane.backend.completed(), left)?;
-        Ok(true)
-    }
 }
 
 impl QueueTask for BlockTask {
@@ -371,35 +362,29 @@ impl QueueTask for BlockTask {
         self.settle();
     }
 
-    fn drain(&mut self, deadline: Instant) -> Result<(), DrainError> {
-        loop {
-            let kicked = self.lane.backend.kick();
-            self.hear();
-            let finished = self.look();
-            let in_flight = self.lane.backend.in_flight();
-            if in_flight == 0 {
-                break;
-            }
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        self.is_draining = true;
+        let kicked = self.lane.backend.kick();
+        // Unreadable before the last look: what is done later wakes the worker.
+        self.hear();
+        let finished = self.look();
+        if kicked.and(finished.map(drop)).is_err() {
             // A backend that cannot take more now may be able to later.
-            let error = kicked.and(finished.map(drop)).err();
-            let until =
-                if error.is_some() { deadline.min(Instant::now() + RETRY) } else { deadline };
-            let waited = self.wait(until).map_err(DrainError::Backend)?;
-            match error {
-                _ if waited || Instant::now() < deadline => {}
-                Some(error) => return Err(DrainError::Backend(error)),
-                None => return Err(DrainError::Deadline { in_flight }),
-            }
+            self.wake_in(RETRY);
         }
-        assert_eq!(self.pending.len(), 0, "nothing is in flight that the backend does not know of");
-        Ok(())
+        let in_flight = self.lane.backend.in_flight();
+        assert!(in_flight > 0 || self.pending.is_empty(), "the backend knows of all in flight");
+        Ok(in_flight)
     }
 
     fn rearm(&mut self) {
         self.is_stopped = false;
+        self.is_draining = false;
         self.is_throttled = false;
-        for request in std::mem::take(&mut self.lane.held) {
-            self.submit(request);
+        if !self.queue.is_given_up() {
+            for request in std::mem::take(&mut self.lane.held) {
+                self.submit(request);
+            }
         }
         self.queue.rearm();
         self.settle();

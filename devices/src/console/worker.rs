@@ -2,7 +2,6 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use vmm_sys_util::epoll::{Epoll, EpollEvent};
 
@@ -317,8 +316,8 @@ impl QueueTask for ConsoleTask {
     }
 
     /// Nothing is ever in flight: a chain that is taken is given or put back before the call returns.
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
-        Ok(())
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        Ok(0)
     }
 
     fn rearm(&mut self) {

@@ -7,7 +7,6 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use vmm_sys_util::epoll::{Epoll, EpollEvent};
 
@@ -89,8 +88,8 @@ impl QueueTask for SerialInput {
         self.feed();
     }
 
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
-        Ok(())
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        Ok(0)
     }
 
     fn rearm(&mut self) {

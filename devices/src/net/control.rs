@@ -3,7 +3,6 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use virtio_bindings::virtio_net::{
     VIRTIO_NET_CTRL_ANNOUNCE, VIRTIO_NET_CTRL_ANNOUNCE_ACK, VIRTIO_NET_CTRL_MAC,
@@ -240,8 +239,8 @@ impl QueueTask for ControlTask {
         self.serve();
     }
 
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
-        Ok(())
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        Ok(0)
     }
 
     fn rearm(&mut self) {

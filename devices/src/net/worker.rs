@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -295,11 +295,11 @@ impl QueueTask for PairTask {
 
     /// A packet is moved from start to end while the task is called: nothing is in flight. Chains that were taken to
     /// receive into go back. What the TAP has stays there.
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
+    fn drain(&mut self) -> Result<usize, DrainError> {
         let watch = &mut self.lane.watch;
         watch.want_frames(false).and(watch.want_room(false)).map_err(DrainError::Backend)?;
         self.receiver.give_back(&mut self.lane.packet);
-        Ok(())
+        Ok(0)
     }
 
     /// The doorbells that it rings have it look at both directions.
@@ -352,8 +352,8 @@ impl QueueTask for NetTask {
         self.task().on_event(token);
     }
 
-    fn drain(&mut self, deadline: Instant) -> Result<(), DrainError> {
-        self.task().drain(deadline)
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        self.task().drain()
     }
 
     fn rearm(&mut self) {

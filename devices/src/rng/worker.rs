@@ -158,8 +158,8 @@ impl QueueTask for RngTask {
     }
 
     /// Nothing is ever in flight: a chain that is taken is given or put back before the call returns.
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
-        Ok(())
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        Ok(0)
     }
 
     /// The doorbell that it rings has it look, and wait again where it has to.

@@ -1,7 +1,6 @@
 //! A device that gives back what it is told.
 
 use std::os::fd::AsRawFd;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use vm_memory::Bytes;
@@ -141,8 +140,8 @@ impl QueueTask for EchoTask {
         self.queue.signal();
     }
 
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
-        Ok(())
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        Ok(0)
     }
 
     fn rearm(&mut self) {

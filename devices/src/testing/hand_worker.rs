@@ -1,12 +1,12 @@
 //! A worker in the hand of a test: what a thread would do, one turn at a time.
 
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::read;
 
-use crate::virtio::{QueueTask, Transport, Wakeup};
+use crate::virtio::{DrainError, QueueTask, Transport, Wakeup};
 
 /// More turns than any bounded work of a test takes.
 const MOST_TURNS: usize = 10_000;
@@ -21,9 +21,23 @@ pub fn take_up(function: &dyn Transport) -> Vec<Box<dyn QueueTask>> {
 /// Drains the tasks of `function`, none of which may have to wait for anything, and gives them back.
 pub fn give_back(function: &dyn Transport, mut tasks: Vec<Box<dyn QueueTask>>) {
     for task in &mut tasks {
-        task.drain(Instant::now()).expect("nothing is in flight");
+        assert_eq!(task.drain().expect("it can be asked"), 0, "nothing is in flight");
     }
     function.reclaim(tasks).expect("they are its own");
+}
+
+/// Drains a task as a worker does: what is in flight wakes it, until nothing is, or up to the deadline.
+pub fn drain(task: &mut Box<dyn QueueTask>, deadline: Instant) -> Result<(), DrainError> {
+    loop {
+        match task.drain()? {
+            0 => return Ok(()),
+            in_flight if Instant::now() >= deadline => {
+                return Err(DrainError::Deadline { in_flight });
+            }
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+        turn(std::slice::from_mut(task));
+    }
 }
 
 /// One turn: how many wake-ups were answered.

@@ -14,7 +14,7 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
 
 pub use self::driver::FakeDriver;
 pub use self::echo::{ECHO_FEATURE, ECHO_TYPE, Echo, EchoState, EchoTask};
-pub use self::hand_worker::{give_back, settle, take_up, turn};
+pub use self::hand_worker::{drain, give_back, settle, take_up, turn};
 pub use self::network::{EXPERIMENT, Wire, in_new_network};
 pub use self::ring::FakeRing;
 use crate::Interrupt;

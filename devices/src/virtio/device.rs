@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::io;
 use std::os::fd::RawFd;
-use std::time::Instant;
 
 use thiserror::Error;
 
@@ -75,18 +74,21 @@ pub trait QueueTask: Any + Send {
     fn wakeups(&self) -> Vec<Wakeup>;
 
     /// The descriptor with this token is readable, or was: the task makes it unreadable again, if it is not one that
-    /// [wakes when written](Wakeup::when_written), then does what there is to do. Does not wait; a lot of work is done in parts, the task waking itself by its doorbell.
+    /// [wakes when written](Wakeup::when_written), then does what there is to do. Does not wait; a lot of work is done in
+    /// parts, the task waking itself by its doorbell.
     fn on_event(&mut self, token: u32);
 
-    /// Takes no more requests and waits for those in flight. vCPUs are parked, or the driver gave up the queues.
+    /// Takes no more requests, and says how many are still in flight. vCPUs are parked, or the driver gave up the queues.
     ///
-    /// After success neither guest memory nor a backend is touched until [`Self::rearm`], and everything done is in the
-    /// used ring; whether the driver was told does not matter. After an error the task goes on as if nothing had been
-    /// asked, and the pause fails.
-    fn drain(&mut self, deadline: Instant) -> Result<(), DrainError>;
+    /// Does not wait: as long as some are in flight, [`Self::on_event`] is called as before, which only finishes them, and
+    /// then this again. With none left, neither guest memory nor a backend is touched until [`Self::rearm`], and
+    /// everything done is in the used ring; whether the driver was told does not matter. After an error, or when the
+    /// worker has waited long enough, the task is armed anew, and the pause fails.
+    fn drain(&mut self) -> Result<usize, DrainError>;
 
     /// Starts, or starts again: for every queue [`VirtQueue::rearm`]. Called once the worker has it, before any event,
-    /// and after a drain that came to nothing. vCPUs may run already.
+    /// and after a drain that came to nothing. vCPUs may run already. Queues that the driver gave up stay closed
+    /// ([`VirtQueue::is_closed`]): what is in flight there is all there will be.
     fn rearm(&mut self);
 }
 
@@ -137,7 +139,7 @@ pub enum ActivateError {
 /// Why a task cannot stop.
 #[derive(Debug, Error)]
 pub enum DrainError {
-    /// The backend did not answer in time.
+    /// The backend did not answer in time. It is the worker that says so.
     #[error("{in_flight} requests are still in flight")]
     Deadline {
         /// How many.

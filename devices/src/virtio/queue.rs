@@ -36,7 +36,8 @@ pub(crate) struct RingPlaces {
 /// A queue at work: rings in guest memory, the doorbell that the driver rings, the interrupt that answers.
 ///
 /// Whoever has it is the only one to use it. Whenever the driver breaks the rings, the device asks for a reset, and
-/// [`Self::pop`] gives nothing any more, on all queues of the device: none of the methods has an error to handle.
+/// [`Self::pop`] gives nothing any more, on all queues of the device: none of the methods has an error to handle. Nor does it
+/// once the driver has asked for a reset, so that a device is soon at rest whatever its driver goes on to ask for.
 pub struct VirtQueue {
     index: u16,
     ring: Queue,
@@ -98,7 +99,7 @@ impl VirtQueue {
 
     /// Takes the next chain, if there is one.
     pub fn pop(&mut self) -> Option<Chain> {
-        if self.signals.needs_reset() {
+        if self.is_closed() {
             return None;
         }
         let (size, in_flight) = (self.ring.size(), self.in_flight());
@@ -197,7 +198,7 @@ impl VirtQueue {
     /// Asks the driver to ring again. True if there is a chain that it may not have rung for: look again.
     pub fn resume_doorbell(&mut self) -> bool {
         match self.ring.enable_notification(&*self.ram) {
-            Ok(more) => more && !self.signals.needs_reset(),
+            Ok(more) => more && !self.is_closed(),
             Err(error) => {
                 self.failed(&error);
                 false
@@ -233,9 +234,14 @@ impl VirtQueue {
         self.signals.watch_vector(self.index, watcher);
     }
 
-    /// Whether a ring of the device broke, and nothing is to be taken from any.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.signals.needs_reset()
+    /// Whether nothing is to be taken from any queue of the device: a ring broke, or the driver gave the queues up.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.signals.needs_reset() || self.is_given_up()
+    }
+
+    /// Whether the driver gave the queues up, and waits for the device to be reset: nothing is begun any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.signals.is_leaving()
     }
 
     /// Where its rings are in this process, for those that use them without us; none where one of them lies in two
@@ -471,6 +477,22 @@ mod tests {
         assert_eq!(bench.signals.faults().rings, 1);
         bench.ring.set_available_index(1);
         assert!(bench.queue.pop().is_none());
+    }
+
+    #[test]
+    fn queue_that_was_given_up_gives_nothing_until_the_reset() {
+        let mut bench = Bench::new(false);
+        bench.ring.offer(0);
+        bench.queue.pop().unwrap();
+        bench.signals.leave();
+        bench.ring.offer(1);
+        assert!(bench.queue.pop().is_none());
+        assert!(!bench.queue.resume_doorbell());
+        assert!(!bench.signals.needs_reset(), "the driver did nothing wrong");
+        bench.queue.push(0, 7);
+        assert_eq!(bench.ring.take_used(), [(0, 7)], "what is in flight comes back");
+        bench.signals.reset();
+        assert_eq!(bench.queue.pop().unwrap().head_index(), 1);
     }
 
     #[test]

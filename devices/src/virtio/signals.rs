@@ -39,6 +39,8 @@ pub(super) struct Signals {
     vector_watchers: Vec<Mutex<Option<Arc<EventFd>>>>,
     isr: AtomicU8,
     needs_reset: AtomicBool,
+    /// The driver gave up the queues, and waits for the device to be reset.
+    is_leaving: AtomicBool,
     registers: AtomicU64,
     features: AtomicU64,
     queues: AtomicU64,
@@ -54,6 +56,7 @@ impl Signals {
             vector_watchers: (0..queues).map(|_| Mutex::new(None)).collect(),
             isr: AtomicU8::new(0),
             needs_reset: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
             registers: AtomicU64::new(0),
             features: AtomicU64::new(0),
             queues: AtomicU64::new(0),
@@ -93,6 +96,15 @@ impl Signals {
 
     pub(super) fn needs_reset(&self) -> bool {
         self.needs_reset.load(Ordering::Acquire)
+    }
+
+    /// The driver gave up the queues: nothing is taken from any until the device was reset, however often it rings.
+    pub(super) fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire)
     }
 
     pub(super) fn config_vector(&self) -> u16 {
@@ -156,6 +168,7 @@ impl Signals {
         for vector in &self.queue_vectors {
             vector.store(NO_VECTOR, Ordering::Release);
         }
+        self.is_leaving.store(false, Ordering::Release);
         self.load(0, false);
     }
 

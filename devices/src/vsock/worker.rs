@@ -2,7 +2,6 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::credit::KEPT;
 use super::metrics::{Metrics, count};
@@ -244,8 +243,8 @@ impl QueueTask for VsockTask {
     }
 
     /// Nothing is ever in flight: a chain that is taken is given back before the call returns.
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
-        Ok(())
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        Ok(0)
     }
 
     fn rearm(&mut self) {

@@ -1,7 +1,8 @@
 //! I/O workers: threads that own the tasks of devices' queues.
 //!
 //! A task is always somebody's: a worker's while its device works, else the owner's on its way to or from the device.
-//! A worker sleeps until a descriptor of one of its tasks is readable or the owner has an order.
+//! A worker sleeps until a descriptor of one of its tasks is readable or the owner has an order. It waits for nothing else:
+//! a task that is to be given back works on what it has in flight, beside all others, until that is done.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -175,7 +176,8 @@ impl Worker {
         let event = EpollEvent::new(EventSet::IN, BELL);
         epoll.ctl(ControlOperation::Add, bell.as_raw_fd(), event)?;
         let (orders, received) = channel();
-        let runner = Runner { epoll, bell: Arc::clone(&bell), orders: received, tasks: Vec::new() };
+        let (bell_heard, tasks) = (Arc::clone(&bell), Vec::new());
+        let runner = Runner { epoll, bell: bell_heard, orders: received, tasks, leaving: None };
         let thread = Builder::new().name(name).spawn(move || runner.serve())?;
         Ok(Self { orders, bell, thread: Some(thread) })
     }
@@ -210,6 +212,24 @@ struct Runner {
     orders: Receiver<Order>,
     /// A task keeps its place, which is its number among the descriptors.
     tasks: Vec<Option<Assigned>>,
+    /// What the owner waits for.
+    leaving: Option<Leaving>,
+}
+
+/// Tasks on their way to the owner.
+struct Leaving {
+    /// Of one function, or of all.
+    slot: Option<u8>,
+    deadline: Instant,
+    answer: Arc<Answer>,
+    /// Those that are at rest. Nothing wakes them.
+    back: Vec<Assigned>,
+}
+
+impl Leaving {
+    fn wants(&self, assigned: &Assigned) -> bool {
+        self.slot.is_none_or(|slot| slot == assigned.slot)
+    }
 }
 
 impl Runner {
@@ -218,7 +238,7 @@ impl Runner {
         let mut events = [EpollEvent::default(); BATCH];
         loop {
             // Interrupted, by a debugger for one: nothing was lost.
-            let count = self.epoll.wait(-1, &mut events).unwrap_or(0);
+            let count = self.epoll.wait(self.patience(), &mut events).unwrap_or(0);
             let (mut ordered, ready) = (false, &events[..count]);
             for event in ready {
                 match event.data() {
@@ -229,7 +249,16 @@ impl Runner {
             if ordered && !self.obey() {
                 return;
             }
+            self.go_on_leaving();
         }
+    }
+
+    /// Milliseconds to sleep at most, rounded up so as not to spin in the last one.
+    fn patience(&self) -> i32 {
+        let left = |leaving: &Leaving| leaving.deadline.saturating_duration_since(Instant::now());
+        self.leaving.as_ref().map_or(-1, |leaving| {
+            i32::try_from(left(leaving).as_millis()).unwrap_or(i32::MAX - 1) + 1
+        })
     }
 
     fn wake(&mut self, number: u64) {
@@ -249,11 +278,12 @@ impl Runner {
             match self.orders.try_recv() {
                 Ok(Order::Take(tasks)) => tasks.into_iter().for_each(|task| self.take(task)),
                 Ok(Order::GiveBack { slot, deadline, answer }) => {
-                    let drained = self.give_back(slot, deadline);
-                    // An owner that gave up waiting gets nothing: the tasks work on.
-                    if let Err(Ok(tasks)) = answer.give(drained) {
-                        tasks.into_iter().for_each(|task| self.take(task));
+                    // An owner that asks anew does not wait for the last answer any more.
+                    if let Some(last) = self.leaving.take() {
+                        self.stay(last.slot, last.back);
                     }
+                    let back = Vec::new();
+                    self.leaving = Some(Leaving { slot, deadline, answer, back });
                 }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
@@ -278,26 +308,68 @@ impl Runner {
         self.tasks[place] = Some(assigned);
     }
 
-    fn give_back(&mut self, slot: Option<u8>, deadline: Instant) -> Drained {
-        let wanted = |place: &&mut Option<Assigned>| {
-            place.as_ref().is_some_and(|assigned| slot.is_none_or(|slot| slot == assigned.slot))
+    /// Answers the owner once all that it wants is at rest, or cannot be in time.
+    fn go_on_leaving(&mut self) {
+        let Some(mut leaving) = self.leaving.take() else { return };
+        let outcome = match self.drain(&mut leaving) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) if Instant::now() < leaving.deadline => {
+                self.leaving = Some(leaving);
+                return;
+            }
+            Ok(Some(unfinished)) | Err(unfinished) => Err(unfinished),
         };
-        let mut asked = 0;
-        for assigned in self.tasks.iter_mut().filter(wanted).flatten() {
-            asked += 1;
-            if let Err(source) = assigned.task.drain(deadline) {
-                let failure = WorkerError::Drain { slot: assigned.slot, source };
-                let drained = self.tasks.iter_mut().filter(wanted).flatten().take(asked);
-                drained.for_each(|assigned| assigned.task.rearm());
-                return Err(failure);
+        let Leaving { slot, answer, back, .. } = leaving;
+        match outcome {
+            Ok(()) => {
+                // An owner that gave up waiting gets nothing: the tasks work on.
+                if let Err(Ok(tasks)) = answer.give(Ok(back)) {
+                    tasks.into_iter().for_each(|task| self.take(task));
+                }
+            }
+            Err(error) => {
+                self.stay(slot, back);
+                let _ = answer.give(Err(error));
             }
         }
-        let back: Vec<Assigned> =
-            self.tasks.iter_mut().filter(wanted).filter_map(Option::take).collect();
-        for Wakeup { fd, .. } in back.iter().flat_map(|assigned| assigned.task.wakeups()) {
+    }
+
+    /// Takes aside whatever is at rest of what is wanted; gives one that is not.
+    fn drain(&mut self, leaving: &mut Leaving) -> Result<Option<WorkerError>, WorkerError> {
+        let mut unfinished = None;
+        for place in 0..self.tasks.len() {
+            let Some(assigned) = self.tasks[place].as_mut().filter(|task| leaving.wants(task))
+            else {
+                continue;
+            };
+            let slot = assigned.slot;
+            let drained = assigned.task.drain();
+            match drained.map_err(|source| WorkerError::Drain { slot, source })? {
+                0 => leaving.back.extend(self.give_up(place)),
+                in_flight => {
+                    let source = DrainError::Deadline { in_flight };
+                    unfinished = Some(WorkerError::Drain { slot, source });
+                }
+            }
+        }
+        Ok(unfinished)
+    }
+
+    /// Listens no more to the task in this place.
+    fn give_up(&mut self, place: usize) -> Option<Assigned> {
+        let assigned = self.tasks[place].take();
+        let wakeups = assigned.iter().flat_map(|assigned| assigned.task.wakeups());
+        for Wakeup { fd, .. } in wakeups {
             self.listen(ControlOperation::Delete, fd, EpollEvent::default());
         }
-        Ok(back)
+        assigned
+    }
+
+    /// Tasks that were to leave work on.
+    fn stay(&mut self, slot: Option<u8>, back: Vec<Assigned>) {
+        let wanted = |assigned: &&mut Assigned| slot.is_none_or(|slot| slot == assigned.slot);
+        self.tasks.iter_mut().flatten().filter(wanted).for_each(|assigned| assigned.task.rearm());
+        back.into_iter().for_each(|task| self.take(task));
     }
 
     fn listen(&self, operation: ControlOperation, fd: RawFd, event: EpollEvent) {
@@ -323,6 +395,7 @@ mod tests {
     use super::*;
 
     const SOON: Duration = Duration::from_secs(20);
+    const MOMENT: Duration = Duration::from_millis(20);
 
     /// Says what was done to it.
     struct Spy {
@@ -347,10 +420,9 @@ mod tests {
             let _ = self.log.send("event");
         }
 
-        fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
+        fn drain(&mut self) -> Result<usize, DrainError> {
             let _ = self.log.send("drain");
-            let stuck = self.stuck.load(Ordering::Relaxed);
-            if stuck { Err(DrainError::Deadline { in_flight: 1 }) } else { Ok(()) }
+            Ok(usize::from(self.stuck.load(Ordering::Relaxed)))
         }
 
         fn rearm(&mut self) {
@@ -379,6 +451,14 @@ mod tests {
 
         fn expect(&self, what: &str) {
             assert_eq!(self.log.lock().unwrap().recv_timeout(SOON).unwrap(), what);
+        }
+
+        /// The next thing done that is not `passed`.
+        fn expect_after(&self, passed: &str, what: &str) {
+            let log = self.log.lock().unwrap();
+            let next =
+                std::iter::from_fn(|| log.recv_timeout(SOON).ok()).find(|done| *done != passed);
+            assert_eq!(next, Some(what));
         }
     }
 
@@ -431,16 +511,40 @@ mod tests {
         for rig in [&good, &bad] {
             rig.expect("rearm");
         }
-        let Err(error) = workers.give_back(None, SOON) else { panic!("it is stuck") };
+        let Err(error) = workers.give_back(None, MOMENT) else { panic!("it is stuck") };
         assert!(matches!(error, WorkerError::Drain { slot: 2, .. }), "{error}");
         for rig in [&good, &bad] {
             rig.expect("drain");
-            rig.expect("rearm");
+            rig.expect_after("drain", "rearm");
             rig.bell.write(1).unwrap();
             rig.expect("event");
         }
         bad.stuck.store(false, Ordering::Relaxed);
         assert_eq!(workers.give_back(None, SOON).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn task_that_takes_long_to_drain_holds_up_no_other_and_is_given_back_when_it_is_done() {
+        let mut workers = Workers::start(1).unwrap();
+        let (slow, first) = Rig::new();
+        let (other, second) = Rig::new();
+        slow.stuck.store(true, Ordering::Relaxed);
+        workers.take(vec![Assigned { slot: 1, task: first }, Assigned { slot: 2, task: second }]);
+        for rig in [&slow, &other] {
+            rig.expect("rearm");
+        }
+        std::thread::scope(|scope| {
+            let back = scope.spawn(|| workers.give_back(Some(1), SOON).unwrap());
+            slow.expect("drain");
+            for _ in 0..3 {
+                other.bell.write(1).unwrap();
+                other.expect("event");
+            }
+            slow.stuck.store(false, Ordering::Relaxed);
+            slow.bell.write(1).unwrap();
+            slow.expect_after("drain", "event");
+            assert_eq!(back.join().unwrap().len(), 1);
+        });
     }
 
     #[test]

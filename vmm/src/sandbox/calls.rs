@@ -219,7 +219,6 @@ const IO: &[Call] = &[
     any(libc::SYS_readv),
     any(libc::SYS_epoll_wait),
     any(libc::SYS_epoll_ctl),
-    any(libc::SYS_poll),
     any(libc::SYS_timerfd_settime),
     any(libc::SYS_io_uring_enter),
     any(libc::SYS_recvfrom),

@@ -2,13 +2,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
+use std::os::fd::AsRawFd;
 
 use libc::{c_int, off_t};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use vmm_sys_util::eventfd::EventFd;
 
 use super::Step;
 
@@ -51,17 +47,6 @@ fn offset_of(number: u64) -> Result<off_t, c_int> {
 
 fn count_of(vectors: &[libc::iovec]) -> Result<c_int, c_int> {
     c_int::try_from(vectors.len()).map_err(|_| libc::EINVAL)
-}
-
-/// Waits until there is something to read, or the time is over, or a signal came.
-pub(in crate::block) fn wait(eventfd: &EventFd, time: Duration) -> io::Result<()> {
-    let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
-    // SAFETY: the descriptor is the eventfd's, which outlives the call.
-    let fd = unsafe { BorrowedFd::borrow_raw(eventfd.as_raw_fd()) };
-    match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// What transfers to and from a block device are multiples of.

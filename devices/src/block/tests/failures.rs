@@ -160,7 +160,7 @@ fn pause_fails_at_its_deadline_and_the_disk_goes_on() {
     bench.turn(Duration::ZERO);
     for wait in [Duration::ZERO, Duration::from_millis(20)] {
         let start = Instant::now();
-        let error = bench.tasks[0].drain(start + wait).unwrap_err();
+        let error = drain(&mut bench.tasks[0], start + wait).unwrap_err();
         assert!(matches!(error, DrainError::Deadline { in_flight: 1 }));
         assert!(start.elapsed() >= wait);
         assert_eq!(bench.status(status), 0xaa);
@@ -170,4 +170,32 @@ fn pause_fails_at_its_deadline_and_the_disk_goes_on() {
     bench.pause();
     assert_eq!(bench.status(status), OK);
     assert_eq!(bench.rings[0].take_used(), [(0, 1)]);
+}
+
+#[test]
+fn driver_that_resets_and_goes_on_asking_is_served_no_more() {
+    for engine in engines() {
+        let file = disk_of(7);
+        let mut bench = Bench::running(open(&file), with(engine));
+        let status = bench.describe(0, 0, (READ, 0), &[(0x8000, 512)]);
+        let later = bench.describe(0, 4, (READ, 0), &[(0x8000, 512)]);
+        bench.offer(0, 0);
+        bench.turn(Duration::ZERO);
+        let _ = bench.driver.reset();
+        bench.offer(0, 4);
+        // A worker that has waited long enough sets its tasks to work again.
+        bench.tasks[0].rearm();
+        bench.turn(Duration::ZERO);
+        drain(&mut bench.tasks[0], Instant::now() + PATIENCE).unwrap();
+        assert_eq!(bench.rings[0].take_used(), [(0, 513)], "only what was in flight");
+        assert_eq!((bench.status(status), bench.status(later)), (OK, 0xaa));
+        bench.pause();
+        bench.function.deactivated().unwrap();
+        assert_eq!(bench.driver.status(), 0);
+        // Its next driver is served.
+        bench.rings[0] = FakeRing::new(&bench.ram, GuestAddress(0x3000), 16);
+        let features = bench.driver.offered();
+        bench.start(features);
+        assert_eq!(bench.ask(READ, 0, &[(0x8000, 512)]), OK);
+    }
 }

@@ -3,7 +3,6 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use super::pair::VhostPair;
 use crate::net::metrics::count;
@@ -52,7 +51,7 @@ impl VhostTask {
     fn follow(&mut self) {
         let shared = Arc::clone(&self.shared);
         let [receive, _] = &self.queues;
-        let tap = shared.active_tap(self.pair).filter(|_| !receive.is_broken());
+        let tap = shared.active_tap(self.pair).filter(|_| !receive.is_closed());
         let done = match (tap, self.is_running) {
             (Some(tap), false) => self.vhost.start(&self.queues, tap.as_raw_fd()),
             (None, true) => self.vhost.stop(&mut self.queues),
@@ -123,13 +122,14 @@ impl QueueTask for VhostTask {
     }
 
     /// Waits for the packets that the kernel is at.
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
+    fn drain(&mut self) -> Result<usize, DrainError> {
         if !std::mem::take(&mut self.is_running) {
-            return Ok(());
+            return Ok(0);
         }
         let stopped = self.vhost.stop(&mut self.queues).map_err(DrainError::Backend);
         // Otherwise nobody knows where the rings are, or that they stand still.
-        stopped.inspect_err(|_| self.give_up())
+        stopped.inspect_err(|_| self.give_up())?;
+        Ok(0)
     }
 
     /// Before vhost starts: it keeps the doorbell's state itself from then on.

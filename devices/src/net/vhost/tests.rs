@@ -2,7 +2,6 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 use std::{any::Any, io};
 
 use vm_memory::{Bytes, GuestAddress};
@@ -74,8 +73,8 @@ impl QueueTask for Caught {
 
     fn on_event(&mut self, _token: u32) {}
 
-    fn drain(&mut self, _deadline: Instant) -> Result<(), DrainError> {
-        Ok(())
+    fn drain(&mut self) -> Result<usize, DrainError> {
+        Ok(0)
     }
 
     fn rearm(&mut self) {}

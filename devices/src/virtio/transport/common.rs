@@ -327,6 +327,8 @@ impl Common {
                 Phase::Setup => Request::Reset,
                 Phase::Waiting | Phase::Working => {
                     self.phase = Phase::Leaving { out: self.phase == Phase::Working };
+                    // At once, on the vCPU: what is in flight now is all that the reset waits for.
+                    signals.leave();
                     Request::Deactivate
                 }
                 Phase::Leaving { .. } => Request::Nothing,
