@@ -1,7 +1,9 @@
 //! Compressed clusters. What they say of their own size is not believed: a cluster is all they can become.
 
 use miniz_oxide::inflate::TINFLStatus;
-use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
+use miniz_oxide::inflate::core::inflate_flags::{
+    TINFL_FLAG_STOP_ON_BLOCK_BOUNDARY, TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF,
+};
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
@@ -12,7 +14,7 @@ use super::entry::Damage;
 pub(super) enum Compression {
     /// What the format calls zlib: a deflate stream, without zlib's header and checksum.
     Deflate,
-    /// One or more zstd frames.
+    /// Zstd frames, none of them empty.
     Zstd,
 }
 
@@ -28,30 +30,54 @@ impl Compression {
     }
 }
 
+/// How many frames of zstd a cluster may be in. QEMU writes one, and reads as many as there are.
+const MAX_FRAMES: usize = 16;
+
+/// How many blocks a cluster may be in.
+///
+/// A block is some work, for its tables, and hundreds of thousands that hold nothing fit where a cluster does: one that is in
+/// more pieces than anybody makes of it is damage. Encoders make blocks of many KiB.
+fn most_blocks(cluster_size: usize) -> usize {
+    cluster_size / 1024 + 64
+}
+
 /// Ends when the cluster is full, whether or not the stream does.
 fn inflate(input: &[u8], cluster: &mut [u8]) -> bool {
     let mut decompressor = Box::<DecompressorOxide>::default();
-    let flags = TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
-    let (status, _, filled) = decompress(&mut decompressor, input, cluster, 0, flags);
-    let is_sound = matches!(
-        status,
-        TINFLStatus::Done | TINFLStatus::HasMoreOutput | TINFLStatus::FailedCannotMakeProgress
-    );
-    is_sound && filled == cluster.len()
+    let flags = TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF | TINFL_FLAG_STOP_ON_BLOCK_BOUNDARY;
+    let (mut rest, mut filled) = (input, 0);
+    for _ in 0..most_blocks(cluster.len()) {
+        let (status, used, more) = decompress(&mut decompressor, rest, cluster, filled, flags);
+        filled += more;
+        match status {
+            TINFLStatus::BlockBoundary if filled < cluster.len() => {
+                rest = rest.get(used..).unwrap_or_default();
+            }
+            TINFLStatus::Done
+            | TINFLStatus::BlockBoundary
+            | TINFLStatus::HasMoreOutput
+            | TINFLStatus::FailedCannotMakeProgress => return filled == cluster.len(),
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Takes frames until the cluster is full. The decoder keeps at most what is left of the cluster and one block more
 /// (128 KiB); a new one for each frame, as one that is used again would take memory for whatever window a frame claims.
 fn unpack(mut input: &[u8], cluster: &mut [u8]) -> Option<()> {
     let mut rest = cluster;
-    while !rest.is_empty() {
+    for _ in 0..MAX_FRAMES {
         let mut decoder = FrameDecoder::new();
         decoder.reset(&mut input).ok()?;
+        if !has_few_blocks(input, most_blocks(rest.len())) {
+            return None;
+        }
         let most = BlockDecodingStrategy::UptoBytes(rest.len() + 1);
         // Not finished means that the frame has more than there is room for.
         let is_finished = decoder.decode_blocks(&mut input, most).ok()?;
         let length = decoder.can_collect();
-        if !is_finished || length > rest.len() {
+        if !is_finished || length == 0 || length > rest.len() {
             return None;
         }
         let (part, behind) = rest.split_at_mut(length);
@@ -63,8 +89,30 @@ fn unpack(mut input: &[u8], cluster: &mut [u8]) -> Option<()> {
             return None;
         }
         rest = behind;
+        if rest.is_empty() {
+            return Some(());
+        }
     }
-    Some(())
+    None
+}
+
+/// Whether the frame whose first block `input` begins with ends within this many blocks. Looks at nothing but their headers:
+/// a bit that says that it is the last one, two bits for its type, the others for its length (RFC 8878, 3.1.1.2).
+fn has_few_blocks(mut input: &[u8], most: usize) -> bool {
+    for _ in 0..most {
+        let Some(([low, middle, high], rest)) = input.split_first_chunk() else { return false };
+        let header = u32::from_le_bytes([*low, *middle, *high, 0]);
+        if header & 1 != 0 {
+            return true;
+        }
+        let is_run = header >> 1 & 3 == 1;
+        let length = if is_run { 1 } else { header >> 3 };
+        let Some(rest) = usize::try_from(length).ok().and_then(|length| rest.get(length..)) else {
+            return false;
+        };
+        input = rest;
+    }
+    false
 }
 
 #[cfg(test)]
@@ -133,6 +181,56 @@ mod tests {
         let mut frames = packed(&cluster[..1000]);
         frames.extend(packed(&cluster[1000..]));
         assert_eq!(Compression::Zstd.expand(&frames, SIZE), Ok(cluster));
+    }
+
+    /// A frame of raw blocks of these lengths, all of zeroes, with a window of 64 KiB.
+    fn frame_of(blocks: &[usize]) -> Vec<u8> {
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x30];
+        for (at, length) in blocks.iter().enumerate() {
+            let is_last = usize::from(at + 1 == blocks.len());
+            frame.extend(&(length << 3 | is_last).to_le_bytes()[..3]);
+            frame.extend(vec![0; *length]);
+        }
+        frame
+    }
+
+    #[test]
+    fn zstd_in_more_pieces_than_anybody_makes_is_damage() {
+        let expand = |frames: &[Vec<u8>]| Compression::Zstd.expand(&frames.concat(), SIZE);
+        let zeroes = Ok(vec![0; SIZE]);
+        let most = most_blocks(SIZE);
+        for (frames, expected) in [
+            (vec![frame_of(&[SIZE])], zeroes.clone()),
+            (vec![frame_of(&[SIZE / MAX_FRAMES]); MAX_FRAMES], zeroes.clone()),
+            (vec![frame_of(&[SIZE / 32]); 32], Err(Damage::Expansion)),
+            (vec![frame_of(&[]), frame_of(&[0]), frame_of(&[SIZE])], Err(Damage::Expansion)),
+            (vec![frame_of(&[vec![0; most - 1], vec![SIZE]].concat())], zeroes),
+            (vec![frame_of(&[vec![0; most], vec![SIZE]].concat())], Err(Damage::Expansion)),
+        ] {
+            assert_eq!(expand(&frames), expected, "{} frames", frames.len());
+        }
+    }
+
+    #[test]
+    fn deflate_in_more_pieces_than_anybody_makes_is_damage() {
+        // Stored blocks: a byte that says whether it is the last one, its length and that inverted.
+        let stored = |blocks: &[u16]| -> Vec<u8> {
+            let block = |length: &u16| {
+                let [low, high] = length.to_le_bytes();
+                [&[0, low, high, !low, !high][..], &vec![0; usize::from(*length)]].concat()
+            };
+            blocks.iter().flat_map(block).collect()
+        };
+        let content = [0xffff, 1];
+        let most = most_blocks(SIZE);
+        for (empty, expected) in [
+            (0, Ok(vec![0; SIZE])),
+            (most - 2, Ok(vec![0; SIZE])),
+            (most - 1, Err(Damage::Expansion)),
+        ] {
+            let stream = stored(&[vec![0; empty], content.to_vec()].concat());
+            assert_eq!(Compression::Deflate.expand(&stream, SIZE), expected, "{empty} empty ones");
+        }
     }
 
     #[test]
