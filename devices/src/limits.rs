@@ -15,7 +15,7 @@ pub struct RateLimit {
 /// Limits of one disk, or of one direction of a network interface, over all of its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Bytes moved.
+    /// Bytes moved, and zeroes that a disk is told to write; not what it is told to discard.
     pub bytes: Option<RateLimit>,
     /// Requests of any kind, or packets.
     pub operations: Option<RateLimit>,

@@ -177,7 +177,8 @@ impl Action {
         }
     }
 
-    /// Bytes that a pause may have to wait for: zeroes, too, as the host may have to write them.
+    /// Bytes that a pause may have to wait for, and that rate limits count: zeroes, too, as the host may have to write
+    /// them. What is discarded is not written, whatever its length.
     pub(super) fn work(&self) -> u64 {
         match self {
             Self::WriteZeroes { ranges } => {

@@ -415,6 +415,32 @@ fn misaligned_buffers_go_through_ours_under_o_direct() {
 }
 
 #[test]
+fn zeroes_count_for_the_limit_of_bytes_and_discards_do_not() {
+    let file = disk_of(7);
+    let limit = NonZeroU64::new(0x1000).unwrap();
+    let limit = RateLimit { per_second: NonZeroU64::MIN, burst: limit };
+    let limits = RateLimits { bytes: Some(limit), operations: None };
+    let mut bench = Bench::running(open(&file), BlockConfig { limits, ..with(Engine::Pool) });
+    for _ in 0..3 {
+        bench.put_range(0, 2048, 0);
+        assert_eq!(bench.ask(DISCARD, 0, &[(DATA, 16)]), OK);
+    }
+    assert_eq!(bench.counters().throttled, 0);
+    assert_eq!(
+        bench.ask(WRITE_ZEROES, 0, &[(DATA, 16)]),
+        OK,
+        "what is larger than the bucket passes"
+    );
+    bench.put_range(0, 1, 0);
+    bench.describe(0, 0, (WRITE_ZEROES, 0), &[(DATA, 16)]);
+    bench.offer(0, 0);
+    bench.turn(Duration::ZERO);
+    assert_eq!(bench.counters().throttled, 1);
+    bench.pause();
+    assert_eq!(bench.rings[0].take_used(), [], "the next one waits");
+}
+
+#[test]
 fn wrong_requests_get_a_status_and_the_queue_goes_on() {
     let file = disk_of(3);
     let mut bench = Bench::running(open(&file), with(Engine::Auto));

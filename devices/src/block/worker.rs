@@ -277,7 +277,7 @@ impl BlockTask {
 
     fn limit(&self, request: &Request) -> Result<(), Duration> {
         match &self.shared.limiter {
-            Some(limiter) => lock(limiter).take(request.action.length(), Instant::now()),
+            Some(limiter) => lock(limiter).take(request.action.work(), Instant::now()),
             None => Ok(()),
         }
     }
