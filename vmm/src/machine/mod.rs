@@ -38,6 +38,7 @@ use thiserror::Error;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 
 use crate::arch::x86_64::boot::{self, BootError, BootSource, StartRegisters};
+use crate::arch::x86_64::compatibility::{self, Incompatible};
 use crate::arch::x86_64::vcpu_state::{StateShape, VcpuState, VcpuStateError, VcpuTime};
 use crate::arch::x86_64::{cpuid, layout};
 use crate::kvm::{Kick, KvmError, KvmPages, Vm};
@@ -144,6 +145,9 @@ pub enum MachineError {
     /// A blueprint of another release.
     #[error("the machine is of version {0}, this build runs version {MACHINE_VERSION}")]
     Version(u16),
+    /// The guest's processor is more than this host has.
+    #[error(transparent)]
+    Processor(#[from] Incompatible),
     /// Guest memory.
     #[error("cannot make guest memory")]
     Ram(#[from] RamError),
@@ -653,6 +657,17 @@ impl Machine {
 pub fn host_processor(vm: &Vm) -> Result<HostProcessor, MachineError> {
     let (cpuid, tsc_khz) = (vm.supported_cpuid()?, vm.tsc_khz()?);
     Ok(HostProcessor { cpuid, name: cpuid::host_name(), tsc_khz })
+}
+
+/// Whether this host can go on with the processors of `blueprint`. KVM itself takes any leaves, and a guest that uses what is
+/// not there fails later, somewhere.
+pub fn check_processor(vm: &Vm, blueprint: &Blueprint) -> Result<(), MachineError> {
+    let host = vm.supported_cpuid()?;
+    for vcpu in &blueprint.vcpus {
+        let leaves: Vec<kvm_cpuid_entry2> = vcpu.cpuid.iter().map(Into::into).collect();
+        compatibility::check(&leaves, &host)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ use super::peer;
 use super::snapshots::{DiskFiles, SnapshotError};
 use super::{
     Blueprint, DeviceSetupError, Devices, EndCause, FunctionError, Hosts, Identification, Input,
-    Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket, VcpuError, host_processor,
-    plan,
+    Lent, Machine, MachineError, MachineSpec, Notice, PlanError, Ticket, VcpuError,
+    check_processor, host_processor, plan,
 };
 use crate::addresses::{Addresses, AddressesError};
 use crate::arch::x86_64::boot::BootSource;
@@ -248,6 +248,8 @@ impl Owner {
         if self.found.is_none() && self.boot_source()?.is_none() {
             return Err(OwnerError::NotGranted(Role::kernel()));
         }
+        let vm = self.vm()?;
+        check_processor(&vm, &blueprint)?;
         let ram = self.descriptors.ram.take().ok_or_else(|| OwnerError::NotGranted(Role::ram()))?;
         let ram = Ram::map(ram, &blueprint.slots)?;
         self.disk_files = DiskFiles::of(&self.descriptors.devices)?;
@@ -255,7 +257,7 @@ impl Owner {
         let devices = parts.into_devices(&blueprint, hosts, &self.sender)?;
         self.tell_addresses(&blueprint, hosts)?;
         sandbox::lock_in();
-        let mut machine = self.assemble(self.vm()?, blueprint, ram, devices)?;
+        let mut machine = self.assemble(vm, blueprint, ram, devices)?;
         machine.load(records)?;
         self.run(machine)
     }

@@ -10,7 +10,10 @@ use thiserror::Error;
 
 use super::devices::{Hosts, Parts};
 use super::owner::FILL_LIMIT;
-use super::{Blueprint, DeviceBlueprint, DiskBlueprint, End, Input, Machine, Owner, OwnerError};
+use super::{
+    Blueprint, DeviceBlueprint, DiskBlueprint, End, Input, Machine, Owner, OwnerError,
+    check_processor,
+};
 use crate::arch::x86_64::boot::BootSource;
 use crate::ram::Ram;
 use crate::sandbox;
@@ -106,6 +109,8 @@ impl Owner {
         let granted = self.boot_source()?.as_ref().map(sizes).transpose()?;
         check_boot(boot, granted)?;
         self.disk_files.check(&blueprint, &stamps, &how.force_disks)?;
+        let vm = self.vm()?;
+        check_processor(&vm, &blueprint)?;
         let ram = Ram::new(&blueprint.slots)?;
         let owner = self.sender.clone();
         let report = Box::new(move |why| drop(owner.send(Input::Broken(why))));
@@ -120,7 +125,7 @@ impl Owner {
         let devices = parts.into_devices(&blueprint, &hosts, &self.sender)?;
         self.tell_addresses(&blueprint, &hosts)?;
         sandbox::lock_in();
-        let mut machine = self.assemble(self.vm()?, blueprint, ram, devices)?;
+        let mut machine = self.assemble(vm, blueprint, ram, devices)?;
         // Locked now, and looked at once more: from here on nobody else writes to them.
         machine.lock_disks()?;
         self.disk_files.check(machine.blueprint(), &stamps, &how.force_disks)?;

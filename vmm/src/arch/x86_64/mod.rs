@@ -2,6 +2,7 @@
 
 pub mod acpi;
 pub mod boot;
+pub mod compatibility;
 pub mod cpuid;
 pub mod layout;
 pub mod smbios;
