@@ -5,7 +5,7 @@
 //!                   │                 │ │ │                    │
 //!   refused, time ──┤   host breaks ──┘ │ └── guest shut both  ├── host gives up, time
 //!                   ▼   or time   ▼     │        │             ▼
-//!                   └────────▶ Reset ◀──┘        └─▶ Lingering until the host has taken all
+//!                   └────────▶ Reset ◀──┘        └─▶ Lingering until the host has taken all, or time
 //!                        RST to the guest, gone        RST to the guest at once
 //! ```
 //!
@@ -79,7 +79,7 @@ pub(super) struct Connection {
     owes_credit: bool,
     /// The guest was asked for credit and gave none since.
     asked_credit: bool,
-    /// When to give up waiting for the owner or the guest.
+    /// When to give up waiting for the owner, the guest, or a host that does not take the rest.
     pub(super) deadline: Option<Instant>,
     /// It stands in the queue of those that have something to tell.
     pub(super) is_queued: bool,
@@ -243,7 +243,6 @@ impl Connection {
             let lingers = !self.kept.is_empty();
             if lingers {
                 self.phase = Phase::Lingering;
-                self.deadline = None;
             }
             return Fate::Closed { lingers };
         }

@@ -25,7 +25,8 @@ const QUEUE_SIZES: [u16; 3] = [256, 256, 16];
 pub struct VsockConfig {
     /// The guest's address: 3 or more, and less than 2^32 - 1. Part of what the guest is promised.
     pub guest_cid: u64,
-    /// How long the owner has for an answer, and the guest for its own.
+    /// How long the owner has for an answer, and the guest for its own. The host's end of a connection that the guest closed
+    /// has fifteen times as long to take some of what is left; what it does not take then is lost.
     pub patience: Duration,
 }
 

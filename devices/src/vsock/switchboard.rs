@@ -25,6 +25,10 @@ const MAX_REPLIES: usize = 256;
 /// Orders, and events of host's ends, before others have their turn.
 const BATCH: usize = 64;
 
+/// How many times as long as others the host may take to take some of what a guest left behind when it closed: it may be a
+/// person who reads.
+const LINGER: u32 = 15;
+
 const HOST_ENDS: u32 = 0x100;
 const ORDERS: u32 = 0x101;
 const TIMER: u32 = 0x102;
@@ -39,7 +43,8 @@ pub(super) struct Switchboard {
     orders: Orders,
     epoll: Arc<Epoll>,
     timer: TimerFd,
-    is_timer_set: bool,
+    /// When the timer will wake it, if it is set.
+    timer_at: Option<Instant>,
     connections: Connections,
     /// RSTs to packets of no connection.
     replies: VecDeque<Header>,
@@ -63,7 +68,7 @@ impl Switchboard {
             orders,
             epoll: Arc::new(Epoll::new()?),
             timer: TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?,
-            is_timer_set: false,
+            timer_at: None,
             connections: Connections::new(),
             replies: VecDeque::new(),
             next_ticket: 0,
@@ -182,7 +187,7 @@ impl Switchboard {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let slot = self.connections.insert(Connection::asked(ports, ticket, request));
-        self.set_deadline(slot);
+        self.set_deadline(slot, self.patience);
         (self.report)(Ask { ticket, port: ports.host });
     }
 
@@ -190,7 +195,10 @@ impl Switchboard {
     fn settle(&mut self, slot: usize, fate: Fate) {
         match fate {
             Fate::Stays => self.connections.enqueue(slot),
-            Fate::Closed { lingers: true } => self.connections.release_ports(slot),
+            Fate::Closed { lingers: true } => {
+                self.connections.release_ports(slot);
+                self.set_deadline(slot, self.patience * LINGER);
+            }
             Fate::Ends | Fate::Refused | Fate::Closed { lingers: false } => {
                 self.connections.remove(slot);
             }
@@ -243,7 +251,7 @@ impl Switchboard {
         let number = self.connections.next_slot() as u64;
         let Ok(host) = HostEnd::new(socket, &self.epoll, number) else { return false };
         let slot = self.connections.insert(Connection::calling(ports, host));
-        self.set_deadline(slot);
+        self.set_deadline(slot, self.patience);
         true
     }
 
@@ -256,20 +264,25 @@ impl Switchboard {
             let Some(connection) = self.connections.get(slot) else { continue };
             let was_calling = connection.is_calling();
             let fate = connection.host_event(event.event_set());
+            // A host that takes some of the rest has time for more of it.
+            let takes_rest = connection.is_lingering() && fate == Fate::Stays;
             if was_calling && (fate == Fate::Ends || !connection.is_calling()) {
                 count(&self.metrics.refused);
+            }
+            if takes_rest {
+                self.set_deadline(slot, self.patience * LINGER);
             }
             self.settle(slot, fate);
         }
     }
 
     fn end_overdue(&mut self) {
-        self.is_timer_set = false;
+        self.timer_at = None;
         let now = Instant::now();
         for slot in self.connections.overdue(now) {
             self.connections.forget_ticket(slot);
             let Some(connection) = self.connections.get(slot) else { continue };
-            if !connection.is_open() {
+            if !connection.is_open() && !connection.is_lingering() {
                 count(&self.metrics.refused);
             }
             let fate = connection.give_up();
@@ -280,14 +293,13 @@ impl Switchboard {
         }
     }
 
-    fn set_deadline(&mut self, slot: usize) {
-        let deadline = Instant::now() + self.patience;
+    fn set_deadline(&mut self, slot: usize, wait: Duration) {
+        let deadline = Instant::now() + wait;
         if let Some(connection) = self.connections.get(slot) {
             connection.deadline = Some(deadline);
         }
-        // All wait equally long: if it is set, then for one that comes earlier.
-        if !self.is_timer_set {
-            self.set_timer(self.patience);
+        if self.timer_at.is_none_or(|at| deadline < at) {
+            self.set_timer(wait);
         }
     }
 
@@ -296,7 +308,7 @@ impl Switchboard {
         let once = Expiration::OneShot(TimeSpec::from_duration(wait));
         // The only failures are a bad descriptor and a bad time.
         let _ = self.timer.set(once, TimerSetTimeFlags::empty());
-        self.is_timer_set = true;
+        self.timer_at = Some(Instant::now() + wait);
     }
 
     /// Whether there may be a packet for the guest.
@@ -318,7 +330,7 @@ impl Switchboard {
                 packet.is_some_and(|header| header.operation() == Some(Operation::Reset));
             let fate = if is_reset { Fate::Ends } else { Fate::Stays };
             if awaits_end {
-                self.set_deadline(slot);
+                self.set_deadline(slot, self.patience);
             }
             self.settle(slot, fate);
             if let Some(header) = packet {

@@ -163,7 +163,7 @@ impl Connections {
     /// Gives all that wait for somebody time until then.
     pub(super) fn put_off(&mut self, deadline: Instant) {
         for connection in self.slots.iter_mut().flatten() {
-            connection.deadline = connection.deadline.map(|_| deadline);
+            connection.deadline = connection.deadline.map(|until| until.max(deadline));
         }
         self.withdrawn.values_mut().for_each(|until| *until = deadline);
     }

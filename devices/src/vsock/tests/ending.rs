@@ -6,6 +6,19 @@ fn shutdown(flags: u32) -> Header {
     Header { flags, ..usual(Operation::Shutdown) }
 }
 
+/// Sends until the socket takes no more and the device keeps some of it; how much it was.
+fn fill(bench: &mut Bench) -> usize {
+    let mut sent = 0;
+    let mut forwarded = 0;
+    while sent - forwarded < MOST {
+        bench.send_data(&[3; MOST]);
+        sent += MOST;
+        bench.send(usual(Operation::CreditRequest), &[]);
+        forwarded = bench.receive().last().unwrap().0.forwarded as usize;
+    }
+    sent
+}
+
 #[test]
 fn guest_that_sends_no_more_still_receives() {
     let mut bench = Bench::running();
@@ -141,15 +154,7 @@ fn guest_that_closes_one_after_the_other_gets_its_reset() {
 fn what_was_sent_before_the_close_reaches_a_slow_host() {
     let mut bench = Bench::running();
     let mut theirs = bench.connected();
-    let mut sent = 0;
-    let mut forwarded = 0;
-    // Until the socket takes no more and the device keeps some of it.
-    while sent - forwarded < MOST {
-        bench.send_data(&[3; MOST]);
-        sent += MOST;
-        bench.send(usual(Operation::CreditRequest), &[]);
-        forwarded = bench.receive().last().unwrap().0.forwarded as usize;
-    }
+    let sent = fill(&mut bench);
     bench.send(shutdown(SHUT_BOTH), &[]);
     bench.receive_one(Operation::Reset);
     assert_eq!(bench.connections(), 1);
@@ -163,6 +168,24 @@ fn what_was_sent_before_the_close_reaches_a_slow_host() {
     assert_eq!(bench.connections(), 1);
     bench.send_data(b"new");
     assert_eq!(read(&mut again), b"new");
+}
+
+#[test]
+fn host_that_never_takes_the_rest_loses_it() {
+    let mut bench = Bench::without_buffers(Duration::from_millis(20));
+    bench.give_buffers();
+    let _theirs = bench.connected();
+    fill(&mut bench);
+    bench.send(shutdown(SHUT_BOTH), &[]);
+    bench.receive_one(Operation::Reset);
+    let refused = bench.counters().refused;
+    let end = Instant::now() + PATIENCE;
+    while bench.connections() > 0 {
+        assert!(Instant::now() < end, "it is kept for good");
+        std::thread::sleep(Duration::from_millis(1));
+        bench.settle();
+    }
+    assert_eq!(bench.counters().refused, refused, "it had been granted");
 }
 
 #[test]
