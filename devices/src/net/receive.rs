@@ -18,6 +18,9 @@ use crate::virtio::VirtQueue;
 /// the guest cannot change it under our hands.
 const FRONT: usize = HEADER + ETHERNET;
 
+/// How often in one turn the driver may offer a chain just when there was none.
+const MAX_LOOKS: usize = 64;
+
 /// Memory of our own for one packet: its front, and whatever the guest's buffers do not hold.
 ///
 /// A byte has the same place here as in the packet, so that a packet that came in parts is put together by copying the
@@ -265,6 +268,7 @@ impl Receiver {
     }
 
     fn fill(&mut self, wanted: usize) -> Supply {
+        let mut looks = 0;
         while self.room < wanted {
             // With every descriptor in hand there is none left for the driver to add. Those of an indirect table count as
             // well, though they take only one: such a driver loses a packet where it could have added room for it.
@@ -272,8 +276,14 @@ impl Receiver {
                 return Supply::Never;
             }
             let Some(chain) = self.queue.pop() else {
-                if self.queue.resume_doorbell() {
+                // A driver that takes its index back and forth makes it look as if there were always one more: what it offers
+                // after some looks, it has to ring for once more.
+                looks += 1;
+                if looks < MAX_LOOKS && self.queue.resume_doorbell() {
                     continue;
+                }
+                if looks == MAX_LOOKS {
+                    self.queue.ring_doorbell();
                 }
                 return Supply::Short;
             };
