@@ -5,7 +5,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corten_link::Role;
 use nix::time::{ClockId, clock_gettime};
@@ -13,7 +13,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// How long the clock that stamps files takes at most from one tick to the next, with a margin.
-const TICKS: u32 = 50;
+const TICK: Duration = Duration::from_millis(50);
+/// The same for file systems that count seconds.
+const SECOND: Duration = Duration::from_millis(1100);
+/// How often the clock is looked at.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A disk as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +120,11 @@ impl DiskStamp {
         Ok(Self { role: role.clone(), read_only, file })
     }
 
+    /// Whether it is one of the files that a disk is made of, which are only read and exist in copies.
+    fn is_image(&self) -> bool {
+        self.role.as_str().starts_with("image/")
+    }
+
     /// Whether the disk is still what it was.
     pub fn check(&self, disk: &File) -> Result<(), DiskChange> {
         let role = self.role.clone();
@@ -133,8 +142,8 @@ impl DiskStamp {
             let (found, expected) = (now.modified, then.modified);
             return Err(DiskChange::Written { role, found, expected });
         }
-        // What is only read may be a copy, or have got another name.
-        if self.read_only {
+        // An image that was unpacked again is another file, and one in a store of images gets names all the time.
+        if self.is_image() {
             return Ok(());
         }
         if (now.device, now.inode) != (then.device, then.inode) {
@@ -148,21 +157,35 @@ impl DiskStamp {
     }
 }
 
-/// Waits until whatever is written from now on has a later stamp than these: files are stamped by a clock that ticks some
-/// hundred times in a second, and what is written in the same tick would not be seen.
+/// Waits until whatever is written from now on has another stamp than these: files are stamped by a clock that ticks some
+/// hundred times in a second, or once, and what is written in the same tick would not be seen.
+///
+/// A clock that is not this one, as that of a file server, or that was set back meanwhile, cannot be waited for: then it waits for
+/// as long as a tick takes, whatever the clock shows.
 pub fn settle(stamps: &[DiskStamp]) {
-    let writable = stamps.iter().filter(|stamp| !stamp.read_only);
-    let latest = writable.filter_map(|stamp| stamp.file).map(|file| file.changed).max();
-    let passed = || {
-        let now = clock_gettime(ClockId::CLOCK_REALTIME_COARSE).ok()?;
-        Some((now.tv_sec(), now.tv_nsec()) > latest?)
-    };
-    for _ in 0..TICKS {
-        if passed() != Some(false) {
+    let files = stamps.iter().filter(|stamp| !stamp.is_image()).filter_map(|stamp| stamp.file);
+    let changed: Vec<(i64, i64)> = files.map(|file| file.changed).collect();
+    let Some(due) = changed.iter().copied().map(next_tick).max() else { return };
+    let limit = if changed.iter().any(in_seconds) { SECOND } else { TICK };
+    let start = Instant::now();
+    let now = || clock_gettime(ClockId::CLOCK_REALTIME_COARSE).ok();
+    while start.elapsed() < limit {
+        if now().is_none_or(|now| (now.tv_sec(), now.tv_nsec()) >= due) {
             return;
         }
-        sleep(Duration::from_millis(1));
+        sleep(LOOK);
     }
+}
+
+/// Whether the file system may count nothing smaller.
+fn in_seconds((_, nanoseconds): &(i64, i64)) -> bool {
+    *nanoseconds == 0
+}
+
+/// The first time at which a file gets another stamp than this one, by the same clock.
+fn next_tick(stamp: (i64, i64)) -> (i64, i64) {
+    let (seconds, nanoseconds) = stamp;
+    if in_seconds(&stamp) { (seconds.saturating_add(1), 0) } else { (seconds, nanoseconds + 1) }
 }
 
 #[cfg(test)]
@@ -225,17 +248,54 @@ mod tests {
         assert!(matches!(error, DiskChange::OtherFile(_)), "{error}");
     }
 
-    #[test]
-    fn read_only_disk_may_be_a_copy_of_the_same_age() {
-        let (file, _) = disk();
-        let stamp = DiskStamp::take(&Role::disk("data").unwrap(), true, file.as_file()).unwrap();
+    /// A file of the same size and age.
+    fn copy_of(file: &tempfile::NamedTempFile) -> File {
         let copy = tempfile::tempfile().unwrap();
         copy.set_len(8192).unwrap();
         copy.set_modified(file.as_file().metadata().unwrap().modified().unwrap()).unwrap();
         copy.set_permissions(Permissions::from_mode(0o444)).unwrap();
+        copy
+    }
+
+    #[test]
+    fn image_may_be_a_copy_of_the_same_age() {
+        let (file, _) = disk();
+        let image = Role::image("data", 0).unwrap();
+        let stamp = DiskStamp::take(&image, true, file.as_file()).unwrap();
+        let copy = copy_of(&file);
         stamp.check(&copy).unwrap();
         copy.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         assert!(matches!(stamp.check(&copy), Err(DiskChange::Written { .. })));
+    }
+
+    #[test]
+    fn disk_that_is_only_read_is_the_same_file() {
+        let (file, _) = disk();
+        let stamp = DiskStamp::take(&Role::disk("data").unwrap(), true, file.as_file()).unwrap();
+        settle(std::slice::from_ref(&stamp));
+        stamp.check(file.as_file()).unwrap();
+        assert!(matches!(stamp.check(&copy_of(&file)), Err(DiskChange::OtherFile(_))));
+        let before = file.as_file().metadata().unwrap().modified().unwrap();
+        file.as_file().write_all_at(b"x", 0).unwrap();
+        file.as_file().set_modified(before).unwrap();
+        assert!(matches!(stamp.check(file.as_file()), Err(DiskChange::Changed { .. })));
+    }
+
+    #[test]
+    fn next_stamp_of_a_file_is_waited_for() {
+        assert_eq!(next_tick((5, 7)), (5, 8));
+        assert_eq!(next_tick((5, 0)), (6, 0));
+        // Of a file system that counts seconds.
+        let (_file, mut stamp) = disk();
+        let now = clock_gettime(ClockId::CLOCK_REALTIME_COARSE).unwrap().tv_sec();
+        stamp.file = stamp.file.map(|file| FileStamp { changed: (now, 0), ..file });
+        settle(std::slice::from_ref(&stamp));
+        assert!(clock_gettime(ClockId::CLOCK_REALTIME_COARSE).unwrap().tv_sec() > now);
+        // Of a clock that goes ahead.
+        stamp.file = stamp.file.map(|file| FileStamp { changed: (i64::MAX, 1), ..file });
+        let start = Instant::now();
+        settle(std::slice::from_ref(&stamp));
+        assert!(start.elapsed() >= TICK);
     }
 
     #[test]
