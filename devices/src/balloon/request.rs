@@ -23,6 +23,25 @@ pub(super) struct Named<T> {
     pub(super) is_wrong: bool,
 }
 
+/// Whether these are a chain of a queue with that many descriptors: it ends, and no later (2.7.5.3.1), and is all in memory.
+pub(super) fn is_chain(
+    descriptors: impl Iterator<Item = Descriptor>,
+    most: u16,
+    ram: &GuestRam,
+) -> bool {
+    let mut is_complete = false;
+    for (count, descriptor) in descriptors.enumerate() {
+        let length = descriptor.len() as usize;
+        let is_there = length == 0
+            || GuestMemory::check_range(&**ram, descriptor.addr(), length, Permissions::ReadWrite);
+        if count >= usize::from(most) || !is_there {
+            return false;
+        }
+        is_complete = !descriptor.has_next();
+    }
+    is_complete
+}
+
 /// The pages that a chain puts into the balloon: those that are memory, each once. `most` is the number of descriptors
 /// that a chain of this queue may have (2.7.5.3.1): more are not looked at.
 pub(super) fn inflated(

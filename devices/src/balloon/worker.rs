@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::layout::Role;
 use super::metrics::Metrics;
 use super::poll::Poll;
-use super::request::{Named, deflated, inflated, reported, told};
+use super::request::{Named, deflated, inflated, is_chain, reported, told};
 use super::run::Run;
 use super::statistics::Statistics;
 use crate::pci::lock;
@@ -136,6 +136,11 @@ impl Lane {
                 has_more = false;
                 break;
             };
+            if !is_chain(chain.clone(), self.queue.size(), self.queue.ram()) {
+                shared.metrics.wrong(true);
+                self.queue.refuse();
+                continue;
+            }
             if let Some(head) = self.take(chain, shared, held, &mut work) {
                 self.queue.push(head, 0);
                 is_pushed = true;

@@ -2,7 +2,7 @@
 
 use super::metrics::{Metrics, add, count};
 use super::port::{Port, Taken};
-use crate::virtio::{Buffers, Direction, VirtQueue};
+use crate::virtio::{BadChain, Buffers, Direction, VirtQueue};
 
 /// Chains taken from a queue before others have their turn.
 pub(super) const BATCH: usize = 64;
@@ -35,9 +35,14 @@ impl Lane {
             };
             let head = chain.head_index();
             let chain = Buffers::of(chain, Direction::FromGuest, queue.ram());
-            let taken = match chain.filter(|chain| chain.length() > 0) {
-                Some(chain) => port.take(&chain, buffer, &mut left, metrics),
-                None => {
+            let taken = match chain {
+                Ok(chain) if chain.length() > 0 => port.take(&chain, buffer, &mut left, metrics),
+                Err(BadChain::Broken) => {
+                    count(&metrics.bad_chains);
+                    queue.refuse();
+                    continue;
+                }
+                Ok(_) | Err(BadChain::Useless) => {
                     count(&metrics.bad_chains);
                     port.skip();
                     Taken::All
@@ -77,11 +82,19 @@ impl Lane {
             };
             let head = chain.head_index();
             let chain = Buffers::of(chain, Direction::ToGuest, queue.ram());
-            let Some(chain) = chain.filter(|chain| chain.length() > 0) else {
-                count(&metrics.bad_chains);
-                queue.push(head, 0);
-                is_pushed = true;
-                continue;
+            let chain = match chain {
+                Ok(chain) if chain.length() > 0 => chain,
+                Err(BadChain::Broken) => {
+                    count(&metrics.bad_chains);
+                    queue.refuse();
+                    break;
+                }
+                Ok(_) | Err(BadChain::Useless) => {
+                    count(&metrics.bad_chains);
+                    queue.push(head, 0);
+                    is_pushed = true;
+                    continue;
+                }
             };
             let most = chain.length().min(buffer.len());
             let Some(length) = port.receive(&mut buffer[..most]) else {

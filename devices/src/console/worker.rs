@@ -11,7 +11,7 @@ use super::lane::{BATCH, Lane};
 use super::message::{FromGuest, HEADER, ToGuest};
 use super::metrics::{Metrics, count};
 use super::port::Port;
-use crate::virtio::{Buffers, Direction, DrainError, QueueTask, VirtQueue, Wakeup};
+use crate::virtio::{BadChain, Buffers, Direction, DrainError, QueueTask, VirtQueue, Wakeup};
 
 /// The queue of messages to the driver.
 pub(super) const CONTROL_RECEIVE: u16 = 2;
@@ -168,7 +168,12 @@ impl ConsoleTask {
             let mut bytes = [0; HEADER];
             let chain = Buffers::of(chain, Direction::FromGuest, queue.ram());
             let message = match chain {
-                Some(chain) if chain.read(0, &mut bytes) => FromGuest::from_bytes(bytes),
+                Ok(chain) if chain.read(0, &mut bytes) => FromGuest::from_bytes(bytes),
+                Err(BadChain::Broken) => {
+                    count(&self.core.metrics.bad_chains);
+                    queue.refuse();
+                    continue;
+                }
                 _ => None,
             };
             if !message.is_some_and(|message| self.core.take_message(message, self.has_size)) {
@@ -207,9 +212,14 @@ impl ConsoleTask {
             let port = &mut core.ports[number];
             let bytes = port.message_bytes(message, core.size);
             let written = match Buffers::of(chain, Direction::ToGuest, queue.ram()) {
-                Some(chain) if chain.length() >= bytes.len() && chain.write(0, &bytes) => {
+                Ok(chain) if chain.length() >= bytes.len() && chain.write(0, &bytes) => {
                     port.dialogue.told(message);
                     bytes.len()
+                }
+                Err(BadChain::Broken) => {
+                    count(&core.metrics.bad_chains);
+                    queue.refuse();
+                    break;
                 }
                 _ => {
                     count(&core.metrics.bad_chains);

@@ -47,7 +47,9 @@ pub(super) struct Shape {
 /// Why a chain cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadChain {
-    /// Too many descriptors, a wrong direction, memory that is not there, an end that is none.
+    /// Too many descriptors, memory that is not there, an end that is none: it is no chain.
+    Broken,
+    /// A wrong direction.
     Malformed,
     /// More bytes than a packet has.
     TooLong,
@@ -112,24 +114,35 @@ impl GuestBuffers {
     ) -> Result<Shape, BadChain> {
         let start = self.extents.len();
         let (mut length, mut segments, mut is_open) = (0, 0, true);
+        let mut wrong = None;
         // One more than there may be, so as to see it.
         for descriptor in chain.take(MAX_SEGMENTS + 1) {
             segments += 1;
             is_open = descriptor.has_next();
-            if segments > MAX_SEGMENTS || descriptor.is_write_only() != (writer == Writer::Device) {
-                return Err(BadChain::Malformed);
+            if segments > MAX_SEGMENTS {
+                return Err(BadChain::Broken);
+            }
+            if descriptor.is_write_only() != (writer == Writer::Device) {
+                wrong = Some(BadChain::Malformed);
             }
             let wanted = descriptor.len() as usize;
             let used = wanted.min(MAX_PACKET - length);
             if used < wanted && writer == Writer::Driver {
-                return Err(BadChain::TooLong);
+                wrong = wrong.or(Some(BadChain::TooLong));
+            }
+            if wrong.is_some() {
+                // It is looked through to its end, which it may not have.
+                continue;
             }
             self.append_segment(descriptor.addr(), used)?;
             length += used;
         }
         let extents = self.extents.len() - start;
         if is_open || extents > MAX_CHAIN {
-            return Err(BadChain::Malformed);
+            return Err(BadChain::Broken);
+        }
+        if let Some(wrong) = wrong {
+            return Err(wrong);
         }
         Ok(Shape { length, segments, extents })
     }
@@ -139,8 +152,8 @@ impl GuestBuffers {
         let access = Permissions::ReadWrite;
         let slices = GuestMemory::get_slices(&*self.ram, address, length, access);
         let mut address = address;
-        for slice in slices.map_err(|_| BadChain::Malformed)? {
-            let slice = slice.map_err(|_| BadChain::Malformed)?;
+        for slice in slices.map_err(|_| BadChain::Broken)? {
+            let slice = slice.map_err(|_| BadChain::Broken)?;
             let iov_base = slice.ptr_guard_mut().as_ptr().cast();
             let vector = iovec { iov_base, iov_len: slice.len() };
             if !slice.is_empty() {
@@ -297,13 +310,13 @@ mod tests {
     fn chains_that_cannot_be_used_add_nothing() {
         let mut buffers = GuestBuffers::new(guest_ram());
         for (list, writer, expected) in [
-            (&[][..], Writer::Driver, BadChain::Malformed),
+            (&[][..], Writer::Driver, BadChain::Broken),
             (&[(0x1000, 8, WRITE)], Writer::Driver, BadChain::Malformed),
             (&[(0x1000, 8, 0)], Writer::Device, BadChain::Malformed),
             (&[(0x1000, 8, 0), (0x2000, 8, WRITE)], Writer::Driver, BadChain::Malformed),
-            (&[(0x1000, 8, 0), (0xffff, 2, 0)], Writer::Driver, BadChain::Malformed),
-            (&[(u64::MAX, 2, 0)], Writer::Driver, BadChain::Malformed),
-            (&[(0x1000, 1, 0); 257], Writer::Driver, BadChain::Malformed),
+            (&[(0x1000, 8, 0), (0xffff, 2, 0)], Writer::Driver, BadChain::Broken),
+            (&[(u64::MAX, 2, 0)], Writer::Driver, BadChain::Broken),
+            (&[(0x1000, 1, 0); 257], Writer::Driver, BadChain::Broken),
             (&[(0, 0x8000, 0), (0, 0x8000, 0), (0, 0x80, 0)], Writer::Driver, BadChain::TooLong),
             (&[(0, u32::MAX, 0)], Writer::Driver, BadChain::TooLong),
         ] {
@@ -311,7 +324,7 @@ mod tests {
             assert_eq!(buffers.extents.len(), 0);
         }
         let open = [Descriptor::new(0x1000, 8, NEXT, 9)];
-        assert_eq!(buffers.add(open.into_iter(), Writer::Driver), Err(BadChain::Malformed));
+        assert_eq!(buffers.add(open.into_iter(), Writer::Driver), Err(BadChain::Broken));
     }
 
     #[test]

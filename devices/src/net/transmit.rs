@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::buffers::{ETHERNET, GuestBuffers, HEADER, Writer};
+use super::buffers::{BadChain, ETHERNET, GuestBuffers, HEADER, Writer};
 use super::metrics::count;
 use super::tap::TapQueue;
 use super::worker::{BATCH, BATCH_BYTES, Outcome, Shared};
@@ -62,6 +62,11 @@ impl Transmitter {
             self.buffers.clear();
             let length = match self.buffers.add(chain, Writer::Driver) {
                 Ok(shape) if shape.length >= HEADER + ETHERNET => shape.length,
+                Err(BadChain::Broken) => {
+                    count(&shared.metrics.malformed);
+                    self.queue.refuse();
+                    return Outcome::Idle;
+                }
                 _ => {
                     count(&shared.metrics.malformed);
                     self.give_back(head);

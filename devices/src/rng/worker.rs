@@ -11,7 +11,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use super::metrics::{Metrics, add, count};
 use super::source::random;
 use crate::limits::Limiter;
-use crate::virtio::{Buffers, Direction, DrainError, QueueTask, VirtQueue, Wakeup};
+use crate::virtio::{BadChain, Buffers, Direction, DrainError, QueueTask, VirtQueue, Wakeup};
 
 /// Requests answered before other tasks of the worker have their turn.
 const BATCH: usize = 64;
@@ -93,9 +93,14 @@ impl RngTask {
             };
             let head = chain.head_index();
             let buffers = Buffers::of(chain, Direction::ToGuest, self.queue.ram());
-            let written = match buffers.filter(|buffers| buffers.length() > 0) {
-                Some(buffers) => self.core.fill(&buffers),
-                None => {
+            let written = match buffers {
+                Ok(buffers) if buffers.length() > 0 => self.core.fill(&buffers),
+                Err(BadChain::Broken) => {
+                    count(&self.core.metrics.bad_requests);
+                    self.queue.refuse();
+                    continue;
+                }
+                Ok(_) | Err(BadChain::Useless) => {
                     count(&self.core.metrics.bad_requests);
                     self.queue.push(head, 0);
                     is_pushed = true;

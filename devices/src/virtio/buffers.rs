@@ -17,6 +17,16 @@ pub(crate) enum Direction {
     ToGuest,
 }
 
+/// Why a chain has no buffers for a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadChain {
+    /// It is none: it breaks off, goes in a circle, is longer than any queue or not in memory. The driver is broken, and has
+    /// to [reset the device](super::VirtQueue::fail).
+    Broken,
+    /// It is one, with a buffer of the other direction. It is given back.
+    Useless,
+}
+
 /// The memory of one chain, all of it there, as one row of bytes: framing says nothing (2.7.4).
 #[derive(Debug)]
 pub(crate) struct Buffers<'a> {
@@ -26,36 +36,40 @@ pub(crate) struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    /// None if the chain breaks off, is too long, has a buffer of the other direction or one that is not in memory.
+    /// Those of a chain on a queue of this direction.
     pub(crate) fn of(
         descriptors: impl Iterator<Item = Descriptor>,
         direction: Direction,
         ram: &'a GuestRam,
-    ) -> Option<Self> {
+    ) -> Result<Self, BadChain> {
         let access = match direction {
             Direction::FromGuest => Permissions::Read,
             Direction::ToGuest => Permissions::Write,
         };
         let mut parts = Vec::new();
-        let (mut length, mut is_complete) = (0_usize, false);
+        let (mut length, mut is_complete, mut is_useless) = (0_usize, false, false);
         for (count, descriptor) in descriptors.enumerate() {
-            let is_ours = descriptor.is_write_only() == (direction == Direction::ToGuest);
-            if count >= MAX_DESCRIPTORS || !is_ours {
-                return None;
+            if count >= MAX_DESCRIPTORS {
+                return Err(BadChain::Broken);
             }
+            is_useless |= descriptor.is_write_only() != (direction == Direction::ToGuest);
             // A chain that breaks off looks like a short one but for this.
             is_complete = !descriptor.has_next();
-            let (address, bytes) = (descriptor.addr(), usize::try_from(descriptor.len()).ok()?);
-            if bytes == 0 {
+            let (address, bytes) = (descriptor.addr(), descriptor.len() as usize);
+            if bytes == 0 || is_useless {
                 continue;
             }
             if !GuestMemory::check_range(&**ram, address, bytes, access) {
-                return None;
+                return Err(BadChain::Broken);
             }
-            length = length.checked_add(bytes)?;
+            length = length.saturating_add(bytes);
             parts.push((address, bytes));
         }
-        is_complete.then_some(Self { ram, parts, length })
+        match (is_complete, is_useless) {
+            (false, _) => Err(BadChain::Broken),
+            (true, true) => Err(BadChain::Useless),
+            (true, false) => Ok(Self { ram, parts, length }),
+        }
     }
 
     /// How many bytes there are.
@@ -114,7 +128,11 @@ mod tests {
     const NEXT: u16 = 1;
     const WRITE: u16 = 2;
 
-    fn of(ram: &GuestRam, direction: Direction, chain: &[(u64, u32, u16)]) -> Option<usize> {
+    fn of(
+        ram: &GuestRam,
+        direction: Direction,
+        chain: &[(u64, u32, u16)],
+    ) -> Result<usize, BadChain> {
         let descriptor = |&(address, length, flags)| Descriptor::new(address, length, flags, 0);
         Buffers::of(chain.iter().map(descriptor), direction, ram).map(|buffers| buffers.length())
     }
@@ -135,26 +153,32 @@ mod tests {
     }
 
     #[test]
-    fn chains_of_the_wrong_kind_are_none() {
+    fn chains_of_the_wrong_kind_are_told_from_broken_ones() {
+        use BadChain::{Broken, Useless};
         use Direction::{FromGuest, ToGuest};
         let ram = guest_ram();
-        assert_eq!(of(&ram, FromGuest, &[(0x1000, 8, 0)]), Some(8));
-        assert_eq!(of(&ram, ToGuest, &[(0x1000, 8, WRITE)]), Some(8));
-        assert_eq!(of(&ram, ToGuest, &[(0x1000, 8, 0)]), None);
-        assert_eq!(of(&ram, FromGuest, &[(0x1000, 8, NEXT), (0x2000, 8, WRITE)]), None);
-        assert_eq!(of(&ram, FromGuest, &[(0x1000, 8, NEXT)]), None);
-        assert_eq!(of(&ram, FromGuest, &[]), None);
-        assert_eq!(of(&ram, FromGuest, &[(0xfff9, 8, 0)]), None);
-        assert_eq!(of(&ram, FromGuest, &[(u64::MAX, 8, 0)]), None);
+        for (direction, chain, expected) in [
+            (FromGuest, &[(0x1000, 8, 0)][..], Ok(8)),
+            (ToGuest, &[(0x1000, 8, WRITE)], Ok(8)),
+            (ToGuest, &[(0x1000, 8, 0)], Err(Useless)),
+            (FromGuest, &[(0x1000, 8, NEXT), (0x2000, 8, WRITE)], Err(Useless)),
+            (FromGuest, &[(0x1000, 8, NEXT | WRITE), (0x2000, 8, NEXT)], Err(Broken)),
+            (FromGuest, &[(0x1000, 8, NEXT)], Err(Broken)),
+            (FromGuest, &[], Err(Broken)),
+            (FromGuest, &[(0xfff9, 8, 0)], Err(Broken)),
+            (FromGuest, &[(u64::MAX, 8, 0)], Err(Broken)),
+        ] {
+            assert_eq!(of(&ram, direction, chain), expected, "{chain:?}");
+        }
     }
 
     #[test]
-    fn chain_longer_than_any_queue_is_none() {
+    fn chain_longer_than_any_queue_is_broken() {
         let ram = guest_ram();
         let mut chain = vec![(0x1000, 1, NEXT); MAX_DESCRIPTORS - 1];
         chain.push((0x1000, 1, 0));
-        assert_eq!(of(&ram, Direction::FromGuest, &chain), Some(MAX_DESCRIPTORS));
+        assert_eq!(of(&ram, Direction::FromGuest, &chain), Ok(MAX_DESCRIPTORS));
         chain.insert(0, (0x1000, 1, NEXT));
-        assert_eq!(of(&ram, Direction::FromGuest, &chain), None);
+        assert_eq!(of(&ram, Direction::FromGuest, &chain), Err(BadChain::Broken));
     }
 }

@@ -35,7 +35,7 @@ mod ram;
 mod signals;
 mod transport;
 
-pub(crate) use buffers::{Buffers, Direction};
+pub(crate) use buffers::{BadChain, Buffers, Direction};
 pub use device::{ActivateError, Activation, Device, DrainError, QueueTask, Wakeup, read_config};
 pub(crate) use queue::RingPlaces;
 pub use queue::{Chain, VirtQueue};

@@ -287,6 +287,12 @@ impl VirtQueue {
         self.signals.break_ring();
     }
 
+    /// The chain taken last is none ([`BadChain::Broken`](super::BadChain::Broken)): it is put back, and the device stops.
+    pub(crate) fn refuse(&mut self) {
+        self.put_back();
+        self.fail();
+    }
+
     /// Where it is: the next chains to take and to give back.
     pub(super) fn position(&self) -> (u16, u16) {
         (self.ring.next_avail(), self.ring.next_used())

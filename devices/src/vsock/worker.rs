@@ -7,7 +7,7 @@ use super::credit::KEPT;
 use super::metrics::{Metrics, count};
 use super::packet::{HEADER, Header, Operation};
 use super::switchboard::Switchboard;
-use crate::virtio::{Buffers, Direction, DrainError, QueueTask, VirtQueue, Wakeup};
+use crate::virtio::{BadChain, Buffers, Direction, DrainError, QueueTask, VirtQueue, Wakeup};
 
 /// The queue of packets to the guest.
 pub(super) const RECEIVE: u16 = 0;
@@ -79,8 +79,13 @@ impl VsockTask {
             let head = chain.head_index();
             let ram = self.queues.transmit.ram();
             match Buffers::of(chain, Direction::FromGuest, ram) {
-                Some(buffers) => self.core.take_packet(&buffers),
-                None => count(&self.core.metrics.bad_packets),
+                Ok(buffers) => self.core.take_packet(&buffers),
+                Err(BadChain::Broken) => {
+                    count(&self.core.metrics.bad_packets);
+                    self.queues.transmit.refuse();
+                    break;
+                }
+                Err(BadChain::Useless) => count(&self.core.metrics.bad_packets),
             }
             self.queues.transmit.push(head, 0);
             is_pushed = true;
@@ -111,7 +116,12 @@ impl VsockTask {
             let ram = self.queues.receive.ram();
             let written = match Buffers::of(chain, Direction::ToGuest, ram) {
                 // Without room for a byte of data, a connection could hold up all others.
-                Some(buffers) if buffers.length() > HEADER => self.core.give_packet(&buffers),
+                Ok(buffers) if buffers.length() > HEADER => self.core.give_packet(&buffers),
+                Err(BadChain::Broken) => {
+                    count(&self.core.metrics.bad_packets);
+                    self.queues.receive.refuse();
+                    break;
+                }
                 _ => {
                     count(&self.core.metrics.bad_packets);
                     Some(0)
@@ -149,9 +159,14 @@ impl VsockTask {
             let event = TRANSPORT_RESET.to_le_bytes();
             let buffers = Buffers::of(chain, Direction::ToGuest, self.queues.events.ram());
             let written = match buffers {
-                Some(buffers) if buffers.write(0, &event) => {
+                Ok(buffers) if buffers.write(0, &event) => {
                     self.core.owes_reset = false;
                     4
+                }
+                Err(BadChain::Broken) => {
+                    count(&self.core.metrics.bad_packets);
+                    self.queues.events.refuse();
+                    break;
                 }
                 _ => {
                     count(&self.core.metrics.bad_packets);

@@ -27,21 +27,46 @@ fn pages_that_are_not_memory_hurt_nobody() {
     assert_eq!(bench.pages(), before + 1 - 2);
     let counters = bench.counters();
     assert_eq!((counters.inflated_pages, counters.bad_requests, counters.failures), (2, 1, 0));
-    assert!(bench.report(REPORTING, &[(0x7f_f000, 0x2000), (HIGH - 0x1000, 0x2000)]));
-    assert!(bench.report(REPORTING, &[(u64::MAX - 0xfff, 0x2000), (0x3f_f001, 0x1ffe)]));
-    assert_eq!((bench.counters().reported_bytes, bench.counters().bad_requests), (0, 3));
+    assert!(bench.report(REPORTING, &[(0x3f_f001, 0x1ffe)]));
+    assert_eq!((bench.counters().reported_bytes, bench.counters().bad_requests), (0, 2));
     assert!(!bench.needs_reset());
+}
+
+#[test]
+fn chains_that_are_none_have_the_device_reset() {
+    for (queue, buffers) in [
+        (REPORTING, &[(0x7f_f000, 0x2000)][..]),
+        (REPORTING, &[(HIGH - 0x1000, 0x2000)]),
+        (REPORTING, &[(u64::MAX - 0xfff, 0x2000)]),
+        (INFLATE, &[(LIST, 4), (u64::MAX - 8, 4)]),
+        (DEFLATE, &[(LIST, u32::MAX)]),
+        (STATISTICS, &[(HIGH - 4, 10)]),
+    ] {
+        let mut bench = Bench::running();
+        bench.fill();
+        let before = bench.pages();
+        let flags = if queue == REPORTING { FakeRing::WRITE } else { 0 };
+        assert!(!bench.give(queue, buffers, flags), "{buffers:x?}");
+        assert!(bench.needs_reset(), "{buffers:x?}");
+        assert_eq!((bench.pages(), bench.counters().bad_requests), (before, 1));
+        bench.pause();
+    }
+    let mut bench = Bench::running();
+    bench.rings[usize::from(INFLATE)].describe(0, (GuestAddress(LIST), 4), FakeRing::NEXT, 0);
+    bench.rings[usize::from(INFLATE)].offer(0);
+    bench.driver.ring(INFLATE);
+    bench.settle();
+    assert!(bench.needs_reset(), "a circle");
 }
 
 #[test]
 fn lists_of_any_length_come_back() {
     let mut bench = Bench::running();
-    for length in [0, 1, 3, 5, 4097, 0x1_0000, u32::MAX] {
+    for length in [0, 1, 3, 5, 4097, 0x1_0000] {
         for queue in [INFLATE, DEFLATE, REPORTING] {
             assert!(bench.give(queue, &[(LIST, length)], 0), "{length} on {queue}");
             assert!(bench.give(queue, &[(LIST, length)], FakeRing::WRITE), "{length} on {queue}");
         }
-        assert!(bench.give(INFLATE, &[(u64::MAX - 8, length), (LIST, 4)], 0), "{length}");
     }
     assert!(!bench.needs_reset());
     bench.pause();
