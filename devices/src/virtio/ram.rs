@@ -2,8 +2,8 @@
 
 use std::io;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 use thiserror::Error;
@@ -12,6 +12,8 @@ use vm_memory::{
     Address, FileOffset, GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryError,
     GuestMemoryMmap, GuestMemoryRegion, Permissions,
 };
+
+use crate::pci::lock;
 
 /// Why memory is not given back.
 #[derive(Debug, Error)]
@@ -46,12 +48,18 @@ pub enum DiscardError {
 pub struct GuestRam {
     memory: Arc<GuestMemoryMmap<AtomicBitmap>>,
     filling: Arc<AtomicBool>,
+    holes: Arc<Mutex<()>>,
 }
 
 impl GuestRam {
-    /// Memory that comes page by page for as long as `filling` is set. Who sets it clears it once, when all is there.
-    pub fn filled_in(memory: Arc<GuestMemoryMmap<AtomicBitmap>>, filling: Arc<AtomicBool>) -> Self {
-        Self { memory, filling }
+    /// Memory that comes page by page for as long as `filling` is set. Who sets it clears it once, when all is there. `holes`
+    /// is held while holes are made, by whoever looks for them and acts on it.
+    pub fn filled_in(
+        memory: Arc<GuestMemoryMmap<AtomicBitmap>>,
+        filling: Arc<AtomicBool>,
+        holes: Arc<Mutex<()>>,
+    ) -> Self {
+        Self { memory, filling, holes }
     }
 
     /// Marks memory as written that was written past this type, by the kernel for instance. To be called when the data
@@ -85,6 +93,7 @@ impl GuestRam {
         if self.filling.load(Ordering::Acquire) {
             return Err(DiscardError::Filling);
         }
+        let _holes = lock(&self.holes);
         let (mut at, mut left) = (address, length);
         while left > 0 {
             let (region, offset) = self.memory.to_region_addr(at).ok_or_else(not_there)?;
@@ -111,7 +120,7 @@ fn punch(file: &FileOffset, offset: u64, length: u64) -> io::Result<()> {
 
 impl From<Arc<GuestMemoryMmap<AtomicBitmap>>> for GuestRam {
     fn from(memory: Arc<GuestMemoryMmap<AtomicBitmap>>) -> Self {
-        Self { memory, filling: Arc::default() }
+        Self { memory, filling: Arc::default(), holes: Arc::default() }
     }
 }
 
@@ -202,7 +211,8 @@ mod tests {
     fn memory_that_is_being_filled_in_is_not_discarded() {
         let (ram, file) = full_ram();
         let filling = Arc::new(AtomicBool::new(true));
-        let ram = GuestRam::filled_in(Arc::clone(&ram.memory), Arc::clone(&filling));
+        let ram =
+            GuestRam::filled_in(Arc::clone(&ram.memory), Arc::clone(&filling), Arc::default());
         let error = ram.discard(GuestAddress(0x1_0000), 0x1000).unwrap_err();
         assert!(matches!(error, DiscardError::Filling), "{error}");
         assert_eq!(file.metadata().unwrap().blocks() * 512, 0x2_0000);

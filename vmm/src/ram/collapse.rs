@@ -7,9 +7,9 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -45,6 +45,7 @@ impl Collapser {
         mappings: &[Mapping],
         file: File,
         filling: &Arc<AtomicBool>,
+        holes: &Arc<Mutex<()>>,
     ) -> io::Result<Self> {
         let huge_bytes = Arc::new(AtomicU64::default());
         let (stop, stopped) = channel();
@@ -52,6 +53,7 @@ impl Collapser {
             mappings: mappings.to_vec(),
             file,
             filling: Arc::clone(filling),
+            holes: Arc::clone(holes),
             huge_bytes: Arc::clone(&huge_bytes),
             stopped,
         };
@@ -79,6 +81,8 @@ struct Walk {
     mappings: Vec<Mapping>,
     file: File,
     filling: Arc<AtomicBool>,
+    /// Nobody makes holes while it is held.
+    holes: Arc<Mutex<()>>,
     huge_bytes: Arc<AtomicU64>,
     stopped: Receiver<()>,
 }
@@ -114,9 +118,12 @@ impl Walk {
                 }
                 let Some(known) = places.next() else { return true };
                 let at = place * HUGE_PAGE;
+                // A hole that is made between the look and the call would be filled by it.
+                let holes = self.holes.lock().unwrap_or_else(PoisonError::into_inner);
                 let is_full = self.is_full(offset + at as u64);
                 let asks = is_full && !(trusts && *known);
                 let is_huge = is_full && (!asks || mapping.collapse(at).is_ok());
+                drop(holes);
                 let was_huge = std::mem::replace(known, is_huge);
                 match (was_huge, is_huge) {
                     (false, true) => self.huge_bytes.fetch_add(HUGE_PAGE as u64, Ordering::Relaxed),
@@ -153,6 +160,7 @@ impl Mapping {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
+    use nix::fcntl::{FallocateFlags, fallocate};
     use vm_memory::{Bytes, GuestAddress};
 
     use super::super::{Ram, Slot};
@@ -167,6 +175,7 @@ mod tests {
             mappings: ram.mappings.clone(),
             file: ram.file().try_clone().unwrap(),
             filling: Arc::clone(&ram.filling),
+            holes: Arc::clone(&ram.holes),
             huge_bytes: Arc::default(),
             stopped,
         };
@@ -223,6 +232,26 @@ mod tests {
         drop(stop);
         assert!(!walk.pass(&mut [false], true));
         assert_eq!(walk.huge_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn memory_that_is_just_being_given_back_is_left_alone() {
+        let ram = Ram::new(&[Slot { start: 0, size: 2 << 20 }]).unwrap();
+        write_pages(&ram, 0, HUGE);
+        let (walk, _stop) = walk(&ram);
+        // As a balloon is at it.
+        let holes = ram.holes.lock().unwrap();
+        let walker = std::thread::spawn(move || {
+            let mut known = [false];
+            assert!(walk.pass(&mut known, true));
+            known
+        });
+        std::thread::sleep(2 * PACE);
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(ram.file(), flags, 4096, 4096).unwrap();
+        drop(holes);
+        assert_eq!(walker.join().unwrap(), [false]);
+        assert_eq!(ram.file().metadata().unwrap().blocks() * 512, HUGE - 4096);
     }
 
     #[test]

@@ -124,6 +124,8 @@ pub struct Ram {
     pager: Mutex<Option<Pager>>,
     /// Not all of it is there yet.
     filling: Arc<AtomicBool>,
+    /// Held while a device makes holes, and while huge pages are made of what has none.
+    holes: Arc<Mutex<()>>,
     /// What it took to fill it in, if there is no pager.
     filled: Mutex<FillWork>,
     /// Makes huge pages of it, if that is wanted.
@@ -164,6 +166,7 @@ impl Ram {
             file,
             pager: Mutex::default(),
             filling: Arc::default(),
+            holes: Arc::default(),
             filled: Mutex::default(),
             collapser: Mutex::default(),
         })
@@ -173,7 +176,7 @@ impl Ram {
     pub fn collapse(&self) -> Result<(), RamError> {
         let file = self.file.try_clone();
         let file = file.map_err(|source| RamError::System { what: "share", source })?;
-        let collapser = Collapser::start(&self.mappings, file, &self.filling);
+        let collapser = Collapser::start(&self.mappings, file, &self.filling, &self.holes);
         let collapser =
             collapser.map_err(|source| RamError::System { what: "make huge pages of", source })?;
         *self.collapser.lock().unwrap_or_else(PoisonError::into_inner) = Some(collapser);
@@ -276,7 +279,11 @@ impl Ram {
 
     /// For devices: they do not give back what is being filled in.
     pub fn for_devices(&self) -> GuestRam {
-        GuestRam::filled_in(Arc::clone(&self.memory), Arc::clone(&self.filling))
+        GuestRam::filled_in(
+            Arc::clone(&self.memory),
+            Arc::clone(&self.filling),
+            Arc::clone(&self.holes),
+        )
     }
 
     /// For reading and writing.
