@@ -10,9 +10,9 @@
 //! | [`GenerationId`] | 16 bytes of RAM        | by `Acpi`  | tells the guest that it was copied       | the id                                 |
 //!
 //! None has a thread: registers are answered on vCPU threads under the device's own lock, the rest is called by the
-//! machine's owner, and [`SerialInput`] by an I/O worker. There is nothing for a pause to wait for. With all vCPUs parked and no input pushed, what `save`
-//! returns stays true. `load` takes a state whole or not at all, and raises the interrupt anew where one is due: a
-//! guest can live with one too many, not with one too few.
+//! machine's owner, and [`SerialInput`] by an I/O worker. There is nothing for a pause to wait for. With all vCPUs parked and
+//! no input pushed, what `save` returns stays true. `load` takes a state whole or not at all, and raises the interrupt anew
+//! where one is due: a guest can live with one too many, not with one too few.
 //!
 //! Registers of one byte are ports: a wider access reaches the ports that follow, low byte first, as on the ISA bus.
 //! The registers of [`Acpi`] are wider and have rules of their own.

@@ -168,10 +168,25 @@ impl Drop for RingBackend {
 mod tests {
     use super::*;
 
+    /// Whether this process is denied rings: by the administrator, or by a container's profile.
+    fn is_denied() -> bool {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let disabled = read("/proc/sys/kernel/io_uring_disabled");
+        let is_filtered = read("/proc/self/status").lines().any(|line| line == "Seccomp:\t2");
+        !matches!(disabled.trim(), "" | "0") || is_filtered
+    }
+
     #[test]
     fn ring_does_nothing_else() {
         let file = Arc::new(tempfile::tempfile().unwrap());
-        let Ok(mut backend) = RingBackend::new(&file, 4) else { return };
+        let mut backend = match RingBackend::new(&file, 4) {
+            Ok(backend) => backend,
+            Err(error) => {
+                assert!(is_denied(), "there is no ring, though nobody denies it: {error}");
+                eprintln!("NOT CHECKED: rings are denied here");
+                return;
+            }
+        };
         let nop = opcode::Nop::new().build();
         let plain = opcode::Fsync::new(types::Fd(file.as_raw_fd())).build();
         let close = opcode::Close::new(DISK).build();
