@@ -1,4 +1,4 @@
-//! What a cluster needs on top of the plain types: kube's traits, the CRD, the manifests that install Corten.
+//! What a cluster needs on top of the plain types: kube's traits, the CRDs, the manifests that install Corten.
 
 mod crd;
 pub mod manifests;
@@ -17,34 +17,52 @@ pub const GROUP: &str = "kubevirt.io";
 /// The version that is stored.
 pub const VERSION: &str = "v1";
 
-/// A VirtualMachineInstance with the metadata of Kubernetes.
-pub type VirtualMachineInstance = types::VirtualMachineInstance<ObjectMeta>;
+/// Kinds with the metadata of Kubernetes, as kube's clients know them.
+macro_rules! resource {
+    ($( $(#[$about:meta])* $name:ident )+) => { $(
+        $(#[$about])*
+        pub type $name = types::$name<ObjectMeta>;
 
-impl kube::Resource for VirtualMachineInstance {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
+        impl kube::Resource for $name {
+            type DynamicType = ();
+            type Scope = NamespaceResourceScope;
 
-    fn kind((): &()) -> Cow<'_, str> {
-        types::VirtualMachineInstance::KIND.into()
-    }
+            fn kind((): &()) -> Cow<'_, str> {
+                types::$name::<types::ObjectMeta>::KIND.into()
+            }
 
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
+            fn group((): &()) -> Cow<'_, str> {
+                GROUP.into()
+            }
 
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
-    }
+            fn version((): &()) -> Cow<'_, str> {
+                VERSION.into()
+            }
 
-    fn plural((): &()) -> Cow<'_, str> {
-        types::VirtualMachineInstance::PLURAL.into()
-    }
+            fn plural((): &()) -> Cow<'_, str> {
+                types::$name::<types::ObjectMeta>::PLURAL.into()
+            }
 
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
 
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    )+ };
+}
+
+resource! {
+    /// A VirtualMachineInstance with the metadata of Kubernetes.
+    VirtualMachineInstance
+    /// A VirtualMachine with the metadata of Kubernetes.
+    VirtualMachine
+    /// A VirtualMachineInstanceMigration with the metadata of Kubernetes.
+    VirtualMachineInstanceMigration
+    /// A VirtualMachineInstanceReplicaSet with the metadata of Kubernetes.
+    VirtualMachineInstanceReplicaSet
+    /// A KubeVirt object with the metadata of Kubernetes.
+    KubeVirt
 }

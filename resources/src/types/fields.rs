@@ -1,6 +1,6 @@
 //! How the fields of an object are read and written, alike for all of them.
 
-use super::{ConditionStatus, OtherFields, Phase};
+use super::{ConditionStatus, MigrationPhase, OtherFields, Phase};
 use crate::Quantity;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -91,8 +91,16 @@ impl Field for Phase {
     }
 }
 
+impl Field for MigrationPhase {
+    fn says_nothing(&self) -> bool {
+        self.is_unset()
+    }
+}
+
 impl Field for OtherFields {}
 impl Field for ConditionStatus {}
 impl Field for Quantity {}
 impl Field for bool {}
 impl Field for i32 {}
+impl Field for i64 {}
+impl Field for f64 {}

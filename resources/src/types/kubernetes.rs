@@ -2,6 +2,7 @@
 
 use super::Embedded;
 use super::fields::object;
+use std::collections::BTreeMap;
 
 object! {
     /// A taint that is put up with, as in a Pod.
@@ -68,5 +69,23 @@ object! {
         pub api_version: Option<String>,
         /// Path of the field, such as `metadata.name`.
         pub field_path: String,
+    }
+
+    /// Which objects are meant, by their labels: those that match all of this.
+    pub struct LabelSelector {
+        /// Labels of which more is said than their value.
+        pub match_expressions: Vec<LabelRequirement>,
+        /// Labels that must be just so.
+        pub match_labels: BTreeMap<String, String>,
+    }
+
+    /// What is asked of a label.
+    pub struct LabelRequirement {
+        /// The label.
+        pub key: String,
+        /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+        pub operator: String,
+        /// Values, for the first two.
+        pub values: Vec<String>,
     }
 }

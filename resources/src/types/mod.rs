@@ -6,7 +6,9 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `object`, `spec`, `vm`, `status` | the objects, what their users want, what has become of them |
+//! | `object` | the kinds |
+//! | `spec`, `status` | a VirtualMachineInstance: what its user wants, what has become of it |
+//! | `vm`, `migration`, `replica_set`, `kubevirt` | the other kinds, likewise |
 //! | `domain`, `cpu`, `memory`, `clock`, `features`, `firmware` | a machine |
 //! | `devices`, `disk`, `interface` | what is plugged into it |
 //! | `volume`, `credential`, `probe` | what its disks hold, who is let in, how it is asked whether it is well |
@@ -23,9 +25,12 @@ mod fields;
 mod firmware;
 mod interface;
 mod kubernetes;
+mod kubevirt;
 mod memory;
+mod migration;
 mod object;
 mod probe;
+mod replica_set;
 mod spec;
 mod status;
 mod vm;
@@ -41,9 +46,15 @@ pub use features::*;
 pub use firmware::*;
 pub use interface::*;
 pub use kubernetes::*;
+pub use kubevirt::*;
 pub use memory::*;
-pub use object::{ObjectMeta, VirtualMachine, VirtualMachineInstance};
+pub use migration::*;
+pub use object::{
+    KubeVirt, ObjectMeta, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
+    VirtualMachineInstanceReplicaSet,
+};
 pub use probe::*;
+pub use replica_set::*;
 pub use spec::*;
 pub use status::*;
 pub use vm::*;

@@ -2,104 +2,98 @@
 
 use super::fields::{null_as_default, object};
 use super::{
-    API_VERSION, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus, VirtualMachineSpec,
-    VirtualMachineStatus,
+    API_VERSION, KubeVirtSpec, KubeVirtStatus, VirtualMachineInstanceMigrationSpec,
+    VirtualMachineInstanceMigrationStatus, VirtualMachineInstanceReplicaSetSpec,
+    VirtualMachineInstanceReplicaSetStatus, VirtualMachineInstanceSpec,
+    VirtualMachineInstanceStatus, VirtualMachineSpec, VirtualMachineStatus,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A virtual machine that runs, or is about to, or has run.
-///
-/// `M` is the metadata: this crate's own [`ObjectMeta`], or with the feature `cluster` that of k8s-openapi.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VirtualMachineInstance<M = ObjectMeta> {
-    /// `kubevirt.io/v1`.
-    #[serde(default = "api_version")]
-    pub api_version: String,
-    /// `VirtualMachineInstance`.
-    #[serde(default = "instance")]
-    pub kind: String,
-    /// Name, labels and so on.
-    pub metadata: M,
-    /// What its user wants.
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub spec: VirtualMachineInstanceSpec,
-    /// What has become of it.
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub status: VirtualMachineInstanceStatus,
-}
-
-impl VirtualMachineInstance {
-    /// Kind, as objects name it.
-    pub const KIND: &str = "VirtualMachineInstance";
-    /// What stands for the kind in paths and roles.
-    pub const PLURAL: &str = "virtualmachineinstances";
-}
-
-impl<M: Default> Default for VirtualMachineInstance<M> {
-    fn default() -> Self {
-        Self {
-            api_version: api_version(),
-            kind: instance(),
-            metadata: M::default(),
-            spec: VirtualMachineInstanceSpec::default(),
-            status: VirtualMachineInstanceStatus::default(),
+/// Declares kinds. A kind's word is the path of the function that gives its name, for objects that leave it out.
+macro_rules! kind {
+    ($(
+        $(#[$about:meta])*
+        pub struct $name:ident<$word:literal, $plural:literal> { $spec:ty, $status:ty }
+    )+) => { $(
+        $(#[$about])*
+        ///
+        /// `M` is the metadata: this crate's own [`ObjectMeta`], or with the feature `cluster` that of k8s-openapi.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        pub struct $name<M = ObjectMeta> {
+            /// `kubevirt.io/v1`.
+            #[serde(default = "api_version")]
+            pub api_version: String,
+            #[doc = concat!("`", stringify!($name), "`.")]
+            #[serde(default = $word)]
+            pub kind: String,
+            /// Name, labels and so on.
+            pub metadata: M,
+            /// What its user wants.
+            #[serde(default, deserialize_with = "null_as_default")]
+            pub spec: $spec,
+            /// What has become of it.
+            #[serde(default, deserialize_with = "null_as_default")]
+            pub status: $status,
         }
-    }
-}
 
-/// A virtual machine that may be started and stopped: it stays when its VirtualMachineInstance ends.
-///
-/// `M` is the metadata, as in [`VirtualMachineInstance`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VirtualMachine<M = ObjectMeta> {
-    /// `kubevirt.io/v1`.
-    #[serde(default = "api_version")]
-    pub api_version: String,
-    /// `VirtualMachine`.
-    #[serde(default = "machine")]
-    pub kind: String,
-    /// Name, labels and so on.
-    pub metadata: M,
-    /// What its user wants.
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub spec: VirtualMachineSpec,
-    /// What has become of it.
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub status: VirtualMachineStatus,
-}
+        impl $name {
+            /// Kind, as objects name it.
+            pub const KIND: &str = stringify!($name);
+            /// What stands for the kind in paths and roles.
+            pub const PLURAL: &str = $plural;
 
-impl VirtualMachine {
-    /// Kind, as objects name it.
-    pub const KIND: &str = "VirtualMachine";
-    /// What stands for the kind in paths and roles.
-    pub const PLURAL: &str = "virtualmachines";
-}
-
-impl<M: Default> Default for VirtualMachine<M> {
-    fn default() -> Self {
-        Self {
-            api_version: api_version(),
-            kind: machine(),
-            metadata: M::default(),
-            spec: VirtualMachineSpec::default(),
-            status: VirtualMachineStatus::default(),
+            fn word() -> String {
+                Self::KIND.to_owned()
+            }
         }
+
+        impl<M: Default> Default for $name<M> {
+            fn default() -> Self {
+                Self {
+                    api_version: api_version(),
+                    kind: $name::word(),
+                    metadata: M::default(),
+                    spec: Default::default(),
+                    status: Default::default(),
+                }
+            }
+        }
+    )+ };
+}
+
+kind! {
+    /// A virtual machine that runs, or is about to, or has run.
+    pub struct VirtualMachineInstance<"VirtualMachineInstance::word", "virtualmachineinstances"> {
+        VirtualMachineInstanceSpec, VirtualMachineInstanceStatus
     }
+
+    /// A virtual machine that may be started and stopped: it stays when its VirtualMachineInstance ends.
+    pub struct VirtualMachine<"VirtualMachine::word", "virtualmachines"> {
+        VirtualMachineSpec, VirtualMachineStatus
+    }
+
+    /// The wish that a VirtualMachineInstance moves to another node while it runs.
+    pub struct VirtualMachineInstanceMigration<
+        "VirtualMachineInstanceMigration::word", "virtualmachineinstancemigrations"
+    > {
+        VirtualMachineInstanceMigrationSpec, VirtualMachineInstanceMigrationStatus
+    }
+
+    /// So many VirtualMachineInstances of one make.
+    pub struct VirtualMachineInstanceReplicaSet<
+        "VirtualMachineInstanceReplicaSet::word", "virtualmachineinstancereplicasets"
+    > {
+        VirtualMachineInstanceReplicaSetSpec, VirtualMachineInstanceReplicaSetStatus
+    }
+
+    /// The installation itself: how a cluster's VMs are run.
+    pub struct KubeVirt<"KubeVirt::word", "kubevirts"> { KubeVirtSpec, KubeVirtStatus }
 }
 
 fn api_version() -> String {
     API_VERSION.to_owned()
-}
-
-fn instance() -> String {
-    VirtualMachineInstance::KIND.to_owned()
-}
-
-fn machine() -> String {
-    VirtualMachine::KIND.to_owned()
 }
 
 object! {

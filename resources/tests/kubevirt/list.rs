@@ -42,9 +42,7 @@ impl List {
         match (owner, field.name) {
             // These are read as words that Corten knows.
             (_, "phase") if owner.contains("VirtualMachineInstance") => json!("Running"),
-            ("v1.VirtualMachineInstanceCondition" | "v1.VirtualMachineCondition", "status") => {
-                json!("True")
-            }
+            (_, "status") if owner.ends_with("Condition") => json!("True"),
             _ => match field.values.split(' ').next() {
                 Some(word) if !word.is_empty() => wrapped(field.kind, |_| json!(word)),
                 _ => wrapped(field.kind, |kind| self.plain(kind)),
@@ -58,8 +56,11 @@ impl List {
             "boolean" => json!(false),
             "integer:int32" => json!(i32::MAX),
             "integer:int64" => json!(i64::MAX),
+            "integer:byte" => json!(u8::MAX),
+            "number:float" => json!(1.5),
             "k8s.io.apimachinery.pkg.api.resource.Quantity" => json!("1Gi"),
             "k8s.io.apimachinery.pkg.apis.meta.v1.Time" => json!("2026-01-02T03:04:05Z"),
+            "k8s.io.apimachinery.pkg.apis.meta.v1.Duration" => json!("168h0m0s"),
             // A type of Kubernetes' own: whatever is in it comes back.
             _ if kind.starts_with("k8s.io.") => json!({ "deep": { "in": ["it", null, {}] } }),
             _ => self.whole(kind),
