@@ -3,6 +3,7 @@
 
 use crate::Quantity;
 use crate::machine::parse_uuid;
+use crate::served::Scope;
 use crate::types::{
     Cpu, Disk, DiskTarget, Interface, Machine, Marker, Memory, Network, PodNetwork, Probe,
     VirtualMachineInstanceSpec,
@@ -64,7 +65,9 @@ impl Identity<'_> {
 }
 
 /// Fills in what its user left out. What cannot be derived, because something else is wrong, stays open: validation tells.
-pub fn with_defaults(spec: &mut VirtualMachineInstanceSpec, identity: Identity<'_>) {
+///
+/// In clusters no interface is filled in, as long as the table says that networks come there later.
+pub fn with_defaults(spec: &mut VirtualMachineInstanceSpec, identity: Identity<'_>, scope: Scope) {
     spec.architecture.get_or_insert_with(|| "amd64".to_owned());
     processors(spec);
     memory(spec);
@@ -73,7 +76,7 @@ pub fn with_defaults(spec: &mut VirtualMachineInstanceSpec, identity: Identity<'
     let firmware = spec.domain.firmware.get_or_insert_with(Default::default);
     fill(&mut firmware.uuid, || identity.uuid());
     disks(spec);
-    interfaces(spec, identity);
+    interfaces(spec, identity, scope);
     pull_policies(spec);
     for probe in [&mut spec.liveness_probe, &mut spec.readiness_probe].into_iter().flatten() {
         probe_numbers(probe);
@@ -127,9 +130,9 @@ fn disks(spec: &mut VirtualMachineInstanceSpec) {
     }
 }
 
-fn interfaces(spec: &mut VirtualMachineInstanceSpec, identity: Identity<'_>) {
+fn interfaces(spec: &mut VirtualMachineInstanceSpec, identity: Identity<'_>, scope: Scope) {
     let none_named = spec.domain.devices.interfaces.is_empty() && spec.networks.is_empty();
-    if none_named && spec.wants_pod_interface() {
+    if none_named && spec.wants_pod_interface() && scope == Scope::Standalone {
         spec.domain.devices.interfaces.push(Interface {
             name: DEFAULT_NETWORK.to_owned(),
             bridge: Some(Marker::default()),
@@ -184,7 +187,6 @@ fn probe_numbers(probe: &mut Probe) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::served::Scope;
     use crate::validate::{can_run, validate};
     use serde_json::{Value, json};
 
@@ -196,9 +198,9 @@ mod tests {
 
     fn filled(value: Value) -> Value {
         let mut spec: VirtualMachineInstanceSpec = serde_json::from_value(value).unwrap();
-        with_defaults(&mut spec, IDENTITY);
+        with_defaults(&mut spec, IDENTITY, Scope::Standalone);
         let once = spec.clone();
-        with_defaults(&mut spec, IDENTITY);
+        with_defaults(&mut spec, IDENTITY, Scope::Standalone);
         assert_eq!(spec, once, "a second time changes something");
         serde_json::to_value(spec).unwrap()
     }
@@ -226,15 +228,18 @@ mod tests {
 
     #[test]
     fn what_defaults_make_can_be_run() {
-        let mut spec: VirtualMachineInstanceSpec = serde_json::from_value(json!({
-            "domain": { "resources": { "requests": { "memory": "1Gi", "cpu": 2 } } },
-            "volumes": [{ "name": "root", "containerDisk": { "image": "i" } }] }))
-        .unwrap();
-        with_defaults(&mut spec, IDENTITY);
-        let findings = validate(&spec, Scope::Standalone);
-        assert!(can_run(&findings), "{findings:?}");
-        assert_eq!(spec.domain.cpu.unwrap().sockets, Some(2));
-        assert_eq!(spec.domain.memory.unwrap().guest, Some(Quantity::new("1Gi")));
+        for scope in [Scope::Standalone, Scope::Cluster] {
+            let mut spec: VirtualMachineInstanceSpec = serde_json::from_value(json!({
+                "domain": { "resources": { "requests": { "memory": "1Gi", "cpu": 2 } } },
+                "readinessProbe": { "tcpSocket": { "port": 22 } },
+                "volumes": [{ "name": "root", "containerDisk": { "image": "i" } }] }))
+            .unwrap();
+            with_defaults(&mut spec, IDENTITY, scope);
+            let findings = validate(&spec, scope);
+            assert!(can_run(&findings), "{findings:?}");
+            assert_eq!(spec.domain.cpu.unwrap().sockets, Some(2));
+            assert_eq!(spec.domain.memory.unwrap().guest, Some(Quantity::new("1Gi")));
+        }
     }
 
     #[test]

@@ -3,12 +3,13 @@
 //! | module | holds |
 //! |---|---|
 //! | [`types`] | the objects, with KubeVirt's JSON names; what no field stands for yet is kept, not dropped |
+//! | [`Kind`] | the kinds, for whoever handles them alike |
 //! | [`Quantity`] | amounts as Kubernetes writes them |
 //! | [`machine`] | what a VirtualMachineInstance asks for: vCPUs, memory, kernel, disks, interfaces |
 //! | [`defaults`] | what its user left out, filled in |
 //! | [`served`], [`validate`] | which fields are served, and what is wrong with an object, by path |
 //! | [`names`] | labels, annotations, places and names derived from an object |
-//! | `cluster` | with the feature of that name: kube's traits, the CRD, the manifests |
+//! | `cluster` | with the feature of that name: kube's traits, the CRDs, the manifests |
 //!
 //! Serde only by default; what a cluster needs on top (kube, k8s-openapi, schemars) comes with the feature `cluster`,
 //! so that the VMM's tree stays free of it.
@@ -19,11 +20,14 @@
 pub mod cluster;
 pub mod defaults;
 mod finding;
+mod kind;
 pub mod machine;
 pub mod names;
 mod quantity;
+mod selector;
 pub mod served;
 pub mod types;
 pub mod validate;
 
+pub use kind::Kind;
 pub use quantity::{Quantity, QuantityError};

@@ -13,6 +13,8 @@ pub const LAUNCHER: &str = "virt-launcher";
 pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
 /// On launcher Pods: name of the VirtualMachineInstance, see [`label_value`].
 pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
+/// On launcher Pods: name of the VirtualMachineInstance too, see [`label_value`]. Services that tools make select by it.
+pub const VMI_ID_LABEL: &str = "vmi.kubevirt.io/id";
 /// On VirtualMachineInstances: the node they are on. Node agents select by it.
 pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
 
@@ -25,10 +27,15 @@ pub const HEARTBEAT_ANNOTATION: &str = "kubevirt.io/heartbeat";
 pub const VMI_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
 /// What older releases of KubeVirt call it. Objects that were made there have it; it is released along with ours.
 pub const VMI_FINALIZER_OLD: &str = "foregroundDeleteVirtualMachine";
+/// Keeps a launcher Pod until it is proven that nothing of it runs any more, whoever deletes it and however.
+pub const LAUNCHER_FINALIZER: &str = "kubevirt.io/launcher";
 
 /// On VirtualMachineInstances: how many Pods before the present one never came to run, because their node did not
 /// admit them. Missing is 0. It is part of the Pod's name.
 pub const LAUNCH_ATTEMPT_ANNOTATION: &str = "corten.kubevirt.io/launch-attempt";
+/// On VirtualMachineInstances: the boot of its node in which the launcher was seen running, as the node's bootID. A node
+/// with another one runs nothing of it any more. Only the operator writes it.
+pub const BOOT_ID_ANNOTATION: &str = "corten.kubevirt.io/node-boot-id";
 /// On launcher Pods: name of the VirtualMachineInstance.
 pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 /// On Pods: the container that `kubectl logs` and `kubectl exec` take.
@@ -42,6 +49,12 @@ pub const KVM_RESOURCE: &str = "devices.kubevirt.io/kvm";
 pub const LAUNCHER_SECCOMP_PROFILE: &str = "corten/launcher.json";
 /// Where the image with kernel and initial RAM disk is in a launcher's container.
 pub const KERNEL_BOOT_MOUNT: &str = "/var/run/corten/kernel-boot";
+/// Where each volume is in a launcher's container, by its name: a claim's file system or block device, an image, files.
+pub const VOLUMES_MOUNT: &str = "/var/run/corten/volumes";
+/// Where Secrets for cloud-init and access credentials are in a launcher's container, each by its name.
+pub const SECRETS_MOUNT: &str = "/var/run/corten/secrets";
+/// Where a launcher keeps what lives no longer than its VM: overlays and empty disks.
+pub const SCRATCH_MOUNT: &str = "/var/run/corten/scratch";
 /// User and group of launchers. Images with disks and kernels are made for it.
 pub const LAUNCHER_USER: i64 = 107;
 

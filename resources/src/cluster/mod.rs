@@ -4,7 +4,7 @@ mod crd;
 pub mod manifests;
 mod yaml;
 
-pub use crd::virtual_machine_instance_crd;
+pub use crd::{definition, definitions};
 pub use yaml::{YamlError, to_yaml};
 
 use crate::types;

@@ -8,19 +8,18 @@ const ONE_QUEUE: &str = "there is one queue";
 const NO_DEVICES: &str = "devices of the node are not given to guests";
 
 pub(super) const ENTRIES: &[Entry] = &[
-    each(
+    both(
         "spec.domain.devices.autoattachGraphicsDevice",
         Values { served: &["false"], warned: &["true"], why: NO_SCREEN },
-        Only(&["false"]),
     ),
-    alone("spec.domain.devices.autoattachInputDevice", Harmless(NO_SCREEN)),
-    each("spec.domain.devices.autoattachMemBalloon", Served, Only(&["false"])),
+    both("spec.domain.devices.autoattachInputDevice", Harmless(NO_SCREEN)),
+    both("spec.domain.devices.autoattachMemBalloon", Served),
     each("spec.domain.devices.autoattachPodInterface", Served, Only(&["false"])),
     each("spec.domain.devices.autoattachSerialConsole", Served, Only(&["true"])),
     alone("spec.domain.devices.autoattachVSOCK", Served),
-    alone("spec.domain.devices.blockMultiQueue", Harmless(ONE_QUEUE)),
+    both("spec.domain.devices.blockMultiQueue", Harmless(ONE_QUEUE)),
     both("spec.domain.devices.clientPassthrough", Refused("there is no USB")),
-    alone("spec.domain.devices.disableHotplug", Served),
+    both("spec.domain.devices.disableHotplug", Served),
     both(
         "spec.domain.devices.downwardMetrics",
         Refused("there is no such port; the volume of the same name has the numbers"),
@@ -28,10 +27,10 @@ pub(super) const ENTRIES: &[Entry] = &[
     both("spec.domain.devices.filesystems", Refused("folders are not shared with guests")),
     both("spec.domain.devices.gpus", Refused(NO_DEVICES)),
     both("spec.domain.devices.hostDevices", Refused(NO_DEVICES)),
-    alone("spec.domain.devices.inputs", Harmless(NO_SCREEN)),
+    both("spec.domain.devices.inputs", Harmless(NO_SCREEN)),
     each("spec.domain.devices.logSerialConsole", Served, Only(&["true"])),
-    alone("spec.domain.devices.networkInterfaceMultiqueue", Harmless(ONE_QUEUE)),
-    alone(
+    both("spec.domain.devices.networkInterfaceMultiqueue", Harmless(ONE_QUEUE)),
+    both(
         "spec.domain.devices.panicDevices.model",
         Values {
             served: &["isa"],
@@ -39,7 +38,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             why: "the machine's panic device is the one on the ISA bus, and always there",
         },
     ),
-    alone("spec.domain.devices.rng", Served),
+    both("spec.domain.devices.rng", Served),
     both("spec.domain.devices.sound", Refused("there is no sound")),
     both("spec.domain.devices.tpm", Refused("there is no trusted platform module")),
     both(

@@ -8,19 +8,27 @@
 //! | `machine` | processors, memory, firmware, clock, features |
 //! | `devices`, `disks`, `interfaces` | what is plugged in |
 //! | `volumes` | what disks hold |
-//! | `vm` | what a VirtualMachine has on top |
-//! | `page` | the table as text |
+//! | `vm`, `replica_set` | what a VirtualMachine and a VirtualMachineInstanceReplicaSet have besides their template |
+//! | `migration`, `kubevirt` | the kinds that only clusters have |
+//! | `page`, `explain` | the table as text |
 
 mod devices;
 mod disks;
+mod explain;
 mod interfaces;
+mod kubevirt;
 mod machine;
+mod migration;
 mod page;
 mod placement;
+mod replica_set;
 mod vm;
 mod volumes;
 
+pub use explain::explain;
 pub use page::{help, page};
+
+use crate::Kind;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -129,6 +137,26 @@ pub static INSTANCE: LazyLock<Table> = LazyLock::new(|| {
 /// What a VirtualMachine has besides its template.
 pub static MACHINE: LazyLock<Table> = LazyLock::new(|| Table::new(&[vm::ENTRIES]));
 
+/// What a VirtualMachineInstanceReplicaSet has besides its template.
+pub static REPLICA_SET: LazyLock<Table> = LazyLock::new(|| Table::new(&[replica_set::ENTRIES]));
+
+/// The table of VirtualMachineInstanceMigrations.
+pub static MIGRATION: LazyLock<Table> = LazyLock::new(|| Table::new(&[migration::ENTRIES]));
+
+/// The table of KubeVirt objects.
+pub static KUBEVIRT: LazyLock<Table> = LazyLock::new(|| Table::new(&[kubevirt::ENTRIES]));
+
+/// The table of a kind. What lies in a template is in that of VirtualMachineInstances.
+pub fn table(kind: Kind) -> &'static Table {
+    match kind {
+        Kind::Instance => &INSTANCE,
+        Kind::Machine => &MACHINE,
+        Kind::Migration => &MIGRATION,
+        Kind::ReplicaSet => &REPLICA_SET,
+        Kind::KubeVirt => &KUBEVIRT,
+    }
+}
+
 impl Table {
     fn new(parts: &[&'static [Entry]]) -> Self {
         Self(parts.iter().copied().flatten().map(|entry| (entry.path, entry)).collect())
@@ -184,6 +212,7 @@ mod tests {
         ];
         assert_eq!(parts.iter().map(|part| part.len()).sum::<usize>(), INSTANCE.entries().count());
         assert_eq!(vm::ENTRIES.len(), MACHINE.entries().count());
+        assert_eq!(kubevirt::ENTRIES.len(), KUBEVIRT.entries().count());
     }
 
     #[test]
@@ -191,7 +220,10 @@ mod tests {
         for part in [placement::ENTRIES, machine::ENTRIES, devices::ENTRIES, disks::ENTRIES] {
             assert!(part.is_sorted_by_key(|entry| entry.path));
         }
-        for part in [interfaces::ENTRIES, volumes::ENTRIES, vm::ENTRIES] {
+        for part in [interfaces::ENTRIES, volumes::ENTRIES, vm::ENTRIES, replica_set::ENTRIES] {
+            assert!(part.is_sorted_by_key(|entry| entry.path));
+        }
+        for part in [migration::ENTRIES, kubevirt::ENTRIES] {
             assert!(part.is_sorted_by_key(|entry| entry.path));
         }
     }
@@ -209,7 +241,7 @@ mod tests {
 
     #[test]
     fn reasons_are_sentences_without_a_full_stop() {
-        for entry in INSTANCE.entries().chain(MACHINE.entries()) {
+        for entry in Kind::ALL.into_iter().flat_map(|kind| table(kind).entries()) {
             for support in [entry.standalone, entry.cluster] {
                 let (Support::Harmless(why)
                 | Support::Partly(why)

@@ -1,19 +1,39 @@
 //! What a VirtualMachine has besides its template.
 
-use super::Support::{Harmless, Refused, Served};
-use super::{Entry, alone};
+use super::Support::{Harmless, Only, Partly, Refused, Served};
+use super::{Entry, both, each};
 
 const STARTED_BY_HAND: &str = "the machine runs once, when it is started";
+const NO_TYPES: &str = "instance types are not served: write the sizes into the template";
 
 pub(super) const ENTRIES: &[Entry] = &[
-    alone(
+    each(
         "spec.dataVolumeTemplates",
         Harmless("nothing is imported: the disk must be there already"),
+        Partly(
+            "they are made where the Containerized Data Importer is installed, which fills them",
+        ),
     ),
-    alone("spec.instancetype", Refused("instance types are objects of a cluster")),
-    alone("spec.preference", Refused("preferences are objects of a cluster")),
-    alone("spec.runStrategy", Harmless(STARTED_BY_HAND)),
-    alone("spec.running", Harmless(STARTED_BY_HAND)),
-    alone("spec.template", Served),
-    alone("spec.updateVolumesStrategy", Harmless("volumes do not change while the machine runs")),
+    each(
+        "spec.instancetype",
+        Refused("instance types are objects of a cluster"),
+        Refused(NO_TYPES),
+    ),
+    each(
+        "spec.preference",
+        Refused("preferences are objects of a cluster"),
+        Refused("preferences are not served: write what you want into the template"),
+    ),
+    each(
+        "spec.runStrategy",
+        Harmless(STARTED_BY_HAND),
+        Only(&["Always", "Halted", "Manual", "Once", "RerunOnFailure"]),
+    ),
+    each("spec.running", Harmless(STARTED_BY_HAND), Served),
+    both("spec.template", Served),
+    each(
+        "spec.updateVolumesStrategy",
+        Harmless("volumes do not change while the machine runs"),
+        Only(&["Replacement"]),
+    ),
 ];

@@ -20,6 +20,8 @@ macro_rules! object {
         $(#[$about])*
         #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
         #[cfg_attr(feature = "cluster", derive(schemars::JsonSchema))]
+        // By it the schemas of definitions tell one type from another; it is taken out there.
+        #[cfg_attr(feature = "cluster", schemars(extend("x-corten-type" = stringify!($name))))]
         #[serde(rename_all = "camelCase")]
         pub struct $name {
             $(

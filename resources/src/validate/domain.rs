@@ -3,17 +3,13 @@
 use super::Findings;
 use crate::finding::Finding;
 use crate::machine::parse_uuid;
-use crate::served::Scope;
 use crate::types::{CpuFeature, VirtualMachineInstanceSpec};
 
-pub(super) fn check(spec: &VirtualMachineInstanceSpec, scope: Scope, findings: &mut Findings) {
+pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
     findings.extend(spec.topology().err());
     findings.extend(spec.guest_memory().err());
-    // A machine may have nothing to boot. Launchers start kernels only.
-    match scope {
-        Scope::Cluster => findings.extend(spec.kernel().err()),
-        Scope::Standalone => findings.extend(spec.kernel_boot().err()),
-    }
+    // A machine may have nothing to boot: it says so on its console.
+    findings.extend(spec.kernel_boot().err());
     processors(spec, findings);
     memory(spec, findings);
     firmware(spec, findings);

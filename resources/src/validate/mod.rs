@@ -5,28 +5,41 @@
 //!
 //! | file | looks at |
 //! |---|---|
+//! | `admit` | an object of any kind as it was sent, and whether it may follow an earlier one |
 //! | `table` | every field, against [`served`](crate::served) |
 //! | `domain` | processors, memory, firmware |
 //! | `life` | grace period, start, probes, names |
 //! | `disks`, `volumes` | disks, what they hold, and that they match |
 //! | `networks` | interfaces, networks, and that they match |
-//! | `vm` | what a VirtualMachine has besides its template |
-//! | `text` | names, paths, addresses |
+//! | `annotations` | what KubeVirt's users ask for by annotations |
+//! | `vm`, `replica_set`, `migration`, `kubevirt` | what the other kinds have besides their template |
+//! | `text` | names, paths, addresses, durations |
 
+mod admit;
+mod annotations;
 mod disks;
 mod domain;
+mod kubevirt;
 mod life;
+mod migration;
 mod networks;
+mod replica_set;
 mod table;
 mod text;
 mod vm;
 mod volumes;
 
 pub use crate::finding::{Finding, Reason, Severity};
+pub use admit::{admit, unchanged};
+pub use annotations::check as check_annotations;
 pub(crate) use text::mac_address;
 
-use crate::served::{INSTANCE, MACHINE, Scope};
-use crate::types::{VirtualMachineInstanceSpec, VirtualMachineSpec};
+use crate::Kind;
+use crate::served::{self, Scope};
+use crate::types::{
+    KubeVirtSpec, VirtualMachineInstanceMigrationSpec, VirtualMachineInstanceReplicaSetSpec,
+    VirtualMachineInstanceSpec, VirtualMachineInstanceTemplate, VirtualMachineSpec,
+};
 use serde::Serialize;
 use table::Walk;
 
@@ -36,15 +49,64 @@ const MOST_FINDINGS: usize = 100;
 /// Everything that keeps a VirtualMachineInstance from being run there, and everything its user should know; nothing if
 /// there is no more to say. Defaults need not have been filled in.
 pub fn validate(spec: &VirtualMachineInstanceSpec, scope: Scope) -> Vec<Finding> {
+    judge(Kind::Instance, spec, scope, |rules| {
+        domain::check(spec, rules);
+        life::check(spec, rules);
+        disks::check(spec, rules);
+        volumes::check(spec, rules);
+        networks::check(spec, rules);
+    })
+}
+
+/// The same of a VirtualMachine. Paths of its template begin with `spec.template`.
+pub fn validate_machine(spec: &VirtualMachineSpec, scope: Scope) -> Vec<Finding> {
+    // The template is looked at by itself.
+    let rest = VirtualMachineSpec { template: None, ..spec.clone() };
+    let findings = judge(Kind::Machine, &rest, scope, |rules| vm::check(spec, scope, rules));
+    with_template(findings, spec.template.as_ref(), scope)
+}
+
+/// The same of a VirtualMachineInstanceReplicaSet.
+pub fn validate_replica_set(
+    spec: &VirtualMachineInstanceReplicaSetSpec,
+    scope: Scope,
+) -> Vec<Finding> {
+    let rest = VirtualMachineInstanceReplicaSetSpec { template: None, ..spec.clone() };
+    let findings = judge(Kind::ReplicaSet, &rest, scope, |rules| replica_set::check(spec, rules));
+    with_template(findings, spec.template.as_ref(), scope)
+}
+
+/// The same of a VirtualMachineInstanceMigration.
+pub fn validate_migration(
+    spec: &VirtualMachineInstanceMigrationSpec,
+    scope: Scope,
+) -> Vec<Finding> {
+    judge(Kind::Migration, spec, scope, |rules| migration::check(spec, rules))
+}
+
+/// The same of a KubeVirt object.
+pub fn validate_kubevirt(spec: &KubeVirtSpec, scope: Scope) -> Vec<Finding> {
+    judge(Kind::KubeVirt, spec, scope, |rules| kubevirt::check(spec, rules))
+}
+
+/// The table, then the rules of a kind.
+fn judge(
+    kind: Kind,
+    spec: &impl Serialize,
+    scope: Scope,
+    check: impl FnOnce(&mut Findings),
+) -> Vec<Finding> {
     let mut findings = Findings::default();
-    compare(spec, &INSTANCE, scope, &mut findings);
+    match serde_json::to_value(spec) {
+        Ok(value) => {
+            let table = served::table(kind);
+            Walk { table, scope, findings: &mut findings }.look("spec", "spec", &value);
+        }
+        Err(error) => findings.push(Finding::invalid("spec", error.to_string())),
+    }
     let refused = findings.refused_paths();
     let mut rules = Findings::default();
-    domain::check(spec, scope, &mut rules);
-    life::check(spec, &mut rules);
-    disks::check(spec, &mut rules);
-    volumes::check(spec, &mut rules);
-    networks::check(spec, &mut rules);
+    check(&mut rules);
     for finding in rules.0 {
         if !refused.iter().any(|path| lies_in(&finding.path, path)) {
             findings.push(finding);
@@ -53,22 +115,22 @@ pub fn validate(spec: &VirtualMachineInstanceSpec, scope: Scope) -> Vec<Finding>
     findings.0
 }
 
-/// The same of a VirtualMachine. Paths of its template begin with `spec.template.spec`.
-pub fn validate_machine(spec: &VirtualMachineSpec, scope: Scope) -> Vec<Finding> {
-    let mut findings = Findings::default();
-    // The template is looked at by itself.
-    let rest = VirtualMachineSpec { template: None, ..spec.clone() };
-    compare(&rest, &MACHINE, scope, &mut findings);
-    if scope == Scope::Cluster {
-        findings.push(Finding::not_served(
-            "spec",
-            "VirtualMachines come to clusters with a later release",
-        ));
+/// Adds what is to be said of a template.
+fn with_template(
+    found: Vec<Finding>,
+    template: Option<&VirtualMachineInstanceTemplate>,
+    scope: Scope,
+) -> Vec<Finding> {
+    let mut findings = Findings(found);
+    let Some(spec) = template.and_then(|template| template.spec.as_ref()) else {
+        findings.push(Finding::missing("spec.template.spec", "say which machine it is"));
         return findings.0;
+    };
+    if let Some(metadata) = template.and_then(|template| template.metadata.as_ref()) {
+        let path = "spec.template.metadata.annotations";
+        findings.extend(annotations::check(path, &metadata.annotations));
     }
-    vm::check(spec, &mut findings);
-    let template = spec.template.as_ref().and_then(|template| template.spec.as_ref());
-    for finding in template.map(|spec| validate(spec, scope)).unwrap_or_default() {
+    for finding in validate(spec, scope) {
         let path = format!("spec.template.{}", finding.path);
         findings.push(Finding { path, ..finding });
     }
@@ -78,18 +140,6 @@ pub fn validate_machine(spec: &VirtualMachineSpec, scope: Scope) -> Vec<Finding>
 /// None of these keeps an object from being run.
 pub fn can_run(findings: &[Finding]) -> bool {
     !findings.iter().any(Finding::is_refusal)
-}
-
-fn compare(
-    spec: &impl Serialize,
-    table: &'static crate::served::Table,
-    scope: Scope,
-    findings: &mut Findings,
-) {
-    match serde_json::to_value(spec) {
-        Ok(value) => Walk { table, scope, findings }.look("spec", "spec", &value),
-        Err(error) => findings.push(Finding::invalid("spec", error.to_string())),
-    }
 }
 
 /// The path is this one, or leads into it.

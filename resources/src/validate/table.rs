@@ -24,6 +24,9 @@ impl Walk<'_> {
             let message = self.whole_reason(plain);
             return self.findings.push(Finding::not_served(path, message));
         }
+        if let Some(entry) = own.filter(|entry| holds_fields && self.makes_no_difference(entry)) {
+            return self.judge(entry, path, value);
+        }
         // A member of a list is judged by itself.
         if let (Some(entry), false) = (own, value.is_array() && holds_fields) {
             self.judge(entry, path, value);
@@ -50,6 +53,13 @@ impl Walk<'_> {
     /// Nothing of what lies in this object is served: that is told once, and not for each field.
     fn is_refused_whole(&self, plain: &str) -> bool {
         self.table.below(plain).all(|entry| entry.support(self.scope).is_refused())
+    }
+
+    /// Neither the object nor anything in it makes a difference, for one reason: that too is told once.
+    fn makes_no_difference(&self, entry: &Entry) -> bool {
+        let support = entry.support(self.scope);
+        matches!(support, Support::Harmless(_))
+            && self.table.below(entry.path).all(|inner| inner.support(self.scope) == support)
     }
 
     fn whole_reason(&self, plain: &str) -> &'static str {

@@ -24,6 +24,26 @@ pub(super) fn is_contained(path: &str) -> bool {
     !path.contains('\0') && !path.split('/').any(|part| part == "..")
 }
 
+/// A time as Go writes it: numbers with units, such as `1h30m`.
+pub(super) fn is_duration(text: &str) -> bool {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let Some(unit_at) = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+        else {
+            return false;
+        };
+        let (number, after) = rest.split_at(unit_at);
+        let end = after.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let known = ["h", "m", "s", "ms", "us", "ns"].contains(&unit);
+        if !known || number.parse::<f64>().is_err() {
+            return false;
+        }
+        rest = after;
+    }
+    !text.is_empty()
+}
+
 /// Refuses what is not a name.
 pub(super) fn check_label(path: &str, text: &str, findings: &mut Findings) {
     if text.is_empty() {

@@ -1,15 +1,17 @@
 //! What a VirtualMachine has besides its template.
 
 use super::Findings;
-use super::text::check_given;
+use super::text::{check_first, check_given};
 use crate::finding::Finding;
-use crate::types::VirtualMachineSpec;
+use crate::served::Scope;
+use crate::types::{DataVolumeTemplate, VirtualMachineSpec};
+use std::collections::BTreeSet;
 
 /// When a VirtualMachine runs.
 const RUN_STRATEGIES: [&str; 6] =
     ["Always", "Halted", "Manual", "Once", "RerunOnFailure", "WaitAsReceiver"];
 
-pub(super) fn check(spec: &VirtualMachineSpec, findings: &mut Findings) {
+pub(super) fn check(spec: &VirtualMachineSpec, scope: Scope, findings: &mut Findings) {
     const STRATEGY: &str = "spec.runStrategy";
     let strategy = spec.run_strategy.as_deref().filter(|text| !text.is_empty());
     match (spec.running, strategy) {
@@ -24,12 +26,43 @@ pub(super) fn check(spec: &VirtualMachineSpec, findings: &mut Findings) {
         }
         _ => {}
     }
-    if spec.template.as_ref().is_none_or(|template| template.spec.is_none()) {
-        findings.push(Finding::missing("spec.template.spec", "say which machine it is"));
-    }
+    let mut names = BTreeSet::new();
     for (index, template) in spec.data_volume_templates.iter().enumerate() {
-        let path = format!("spec.dataVolumeTemplates[{index}].metadata.name");
+        let path = format!("spec.dataVolumeTemplates[{index}]");
         let name = template.metadata.as_ref().map(|metadata| metadata.name.as_str());
-        check_given(&path, name, "it needs a name", findings);
+        let name_path = format!("{path}.metadata.name");
+        check_given(&name_path, name, "it needs a name", findings);
+        let Some(name) = name.filter(|name| !name.is_empty() && scope == Scope::Cluster) else {
+            continue;
+        };
+        let twice = || Finding::invalid(&name_path, format!("two of them are called {name:?}"));
+        check_first(&mut names, name, twice, findings);
+        if !is_used(spec, name) {
+            let message = format!("no volume of the template has the DataVolume {name:?}");
+            findings.push(Finding::invalid(&name_path, message));
+        }
+        data_volume(&format!("{path}.spec"), template, findings);
+    }
+}
+
+/// A volume of the machine is made of it. A claim of that name is what comes of it.
+fn is_used(spec: &VirtualMachineSpec, name: &str) -> bool {
+    let machine = spec.template.as_ref().and_then(|template| template.spec.as_ref());
+    machine.is_some_and(|machine| {
+        machine.volumes.iter().any(|volume| {
+            let by_name = volume.data_volume.as_ref().is_some_and(|it| it.name == name);
+            let claim = volume.persistent_volume_claim.as_ref();
+            by_name || claim.is_some_and(|it| it.claim_name == name)
+        })
+    })
+}
+
+fn data_volume(path: &str, template: &DataVolumeTemplate, findings: &mut Findings) {
+    let spec = &template.spec;
+    if spec.pvc.is_some() == spec.storage.is_some() {
+        findings.push(Finding::invalid(path, "it has either storage or pvc: say how large it is"));
+    }
+    if spec.source.is_some() && spec.source_ref.is_some() {
+        findings.push(Finding::invalid(path, "it has either source or sourceRef, not both"));
     }
 }

@@ -27,7 +27,7 @@ use corten_link::{
 use corten_resources::machine::Topology;
 use corten_resources::served::Scope;
 use corten_resources::types::{VirtualMachineInstance, VirtualMachineInstanceSpec};
-use corten_resources::validate::{Finding, can_run, validate};
+use corten_resources::validate::{Finding, can_run, check_annotations, validate};
 use thiserror::Error;
 
 pub use self::disks::disks;
@@ -42,8 +42,6 @@ pub const AGENT_STREAM: &str = "org.qemu.guest_agent.0";
 pub const DEFAULT_INTERFACE: &str = "default";
 /// The most queue pairs of an interface.
 const MAX_PAIRS: u32 = 127;
-/// Where KubeVirt's users put data for Ignition that comes by fw_cfg, a device of QEMU's.
-const IGNITION: &str = "kubevirt.io/ignitiondata";
 
 /// What the host knows of a VMI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,12 +135,7 @@ impl From<Finding> for PlanError {
 /// or made for it.
 pub fn check(vmi: &VirtualMachineInstance, scope: Scope) -> Result<Vec<Finding>, PlanError> {
     let mut findings = validate(&vmi.spec, scope);
-    if vmi.metadata.annotations.get(IGNITION).is_some_and(|data| !data.is_empty()) {
-        findings.push(Finding::not_served(
-            format!("metadata.annotations[{IGNITION}]"),
-            "there is no fw_cfg device; give it as userData of a cloudInitConfigDrive, to an image for KubeVirt or OpenStack",
-        ));
-    }
+    findings.extend(check_annotations("metadata.annotations", &vmi.metadata.annotations));
     if !can_run(&findings) {
         findings.retain(Finding::is_refusal);
         return Err(PlanError(findings));

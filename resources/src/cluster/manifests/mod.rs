@@ -6,7 +6,7 @@ mod operator;
 mod policy;
 mod roles;
 
-use super::{YamlError, to_yaml, virtual_machine_instance_crd};
+use super::{YamlError, definitions, to_yaml};
 use crate::names::SYSTEM_NAMESPACE;
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ impl Images {
 pub fn files(images: &Images) -> Vec<(&'static str, Vec<Value>)> {
     vec![
         ("00-namespace.yaml", vec![namespace()]),
-        ("10-virtualmachineinstances.yaml", vec![virtual_machine_instance_crd()]),
+        ("10-definitions.yaml", definitions()),
         ("20-roles.yaml", roles::objects()),
         ("30-policy.yaml", policy::objects()),
         ("40-operator.yaml", vec![operator::deployment(images)]),

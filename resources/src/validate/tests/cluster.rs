@@ -1,4 +1,4 @@
-//! What clusters serve: machines that boot a kernel, without disks and networks.
+//! What clusters serve: all of what one machine does, but for networks.
 
 use crate::served::Scope;
 use crate::validate::validate;
@@ -42,7 +42,32 @@ fn everything_that_is_served_can_be_given_at_once() {
         spec["domain"]["firmware"]["kernelBoot"]["container"]["imagePullPolicy"] = json!("Always");
         spec["domain"]["firmware"]["kernelBoot"]["container"]["imagePullSecret"] = json!("s");
         spec["domain"]["devices"] = json!({ "autoattachPodInterface": false, "autoattachGraphicsDevice": false,
-            "autoattachMemBalloon": false, "autoattachSerialConsole": true, "logSerialConsole": true });
+            "autoattachMemBalloon": true, "autoattachSerialConsole": true, "logSerialConsole": true, "rng": {},
+            "disks": [{ "name": "root", "bootOrder": 1, "cache": "none", "disk": { "bus": "virtio" } }, { "name": "seed", "cdrom": {} }] });
+        spec["volumes"] = json!([
+            { "name": "root", "containerDisk": { "image": "i", "imagePullSecret": "s" } },
+            { "name": "seed", "cloudInitNoCloud": { "secretRef": { "name": "s" } } },
+            { "name": "drive", "cloudInitConfigDrive": { "userData": "u" } },
+            { "name": "claim", "persistentVolumeClaim": { "claimName": "c" } },
+            { "name": "data", "dataVolume": { "name": "d" } },
+            { "name": "over", "ephemeral": { "persistentVolumeClaim": { "claimName": "c" } } },
+            { "name": "empty", "emptyDisk": { "capacity": "1Gi" } },
+            { "name": "map", "configMap": { "name": "m", "optional": true } },
+            { "name": "secret", "secret": { "secretName": "s" } },
+            { "name": "account", "serviceAccount": { "serviceAccountName": "a" } },
+            { "name": "downward", "downwardAPI": { "fields": [{ "path": "l", "fieldRef": { "fieldPath": "metadata.labels" } }] } },
+            { "name": "metrics", "downwardMetrics": {} },
+        ]);
+        spec["affinity"] = json!({ "nodeAffinity": {} });
+        spec["topologySpreadConstraints"] = json!([{ "maxSkew": 1 }]);
+        spec["hostname"] = json!("h");
+        spec["subdomain"] = json!("s");
+        spec["dnsPolicy"] = json!("None");
+        spec["dnsConfig"] = json!({ "nameservers": ["10.0.0.1"], "searches": ["a.b"], "options": [{ "name": "ndots", "value": "2" }] });
+        spec["serviceAccountName"] = json!("a");
+        spec["readinessProbe"] = json!({ "httpGet": { "path": "/", "port": 80, "scheme": "HTTP", "httpHeaders": [] },
+            "initialDelaySeconds": 1, "periodSeconds": 2, "timeoutSeconds": 3, "successThreshold": 1, "failureThreshold": 5 });
+        spec["livenessProbe"] = json!({ "tcpSocket": { "port": "ssh" } });
     });
     assert_eq!(all, [""; 0]);
 }
@@ -50,7 +75,7 @@ fn everything_that_is_served_can_be_given_at_once() {
 #[test]
 fn what_is_not_served_is_refused_by_its_path() {
     let table = [
-        ("/domain/devices/disks", json!([{ "name": "d" }]), "spec.domain.devices.disks"),
+        ("/domain/devices/disks", json!([{ "name": "d" }]), "spec.domain.devices.disks[0].name"),
         ("/domain/devices/interfaces", json!([{ "name": "n" }]), "spec.domain.devices.interfaces"),
         (
             "/domain/devices/autoattachPodInterface",
@@ -66,14 +91,33 @@ fn what_is_not_served_is_refused_by_its_path() {
         (
             "/domain/firmware/bootloader",
             json!({ "efi": { "secureBoot": true } }),
-            "spec.domain.firmware.bootloader",
+            "spec.domain.firmware.bootloader.efi.secureBoot",
         ),
         (
             "/domain/resources",
             json!({ "limits": { "example.com/gpu": 1 } }),
             "spec.domain.resources.limits.example.com/gpu",
         ),
-        ("/volumes", json!([{ "name": "v" }]), "spec.volumes"),
+        ("/volumes", json!([{ "name": "v" }]), "spec.volumes[0]"),
+        (
+            "/volumes",
+            json!([{ "name": "v", "hostDisk": { "path": "/etc/shadow", "type": "Disk" } }]),
+            "spec.volumes[0].hostDisk",
+        ),
+        ("/networks", json!([{ "name": "n", "pod": {} }]), "spec.networks"),
+        ("/startStrategy", json!("Paused"), "spec.startStrategy"),
+        ("/livenessProbe", json!({ "exec": { "command": ["true"] } }), "spec.livenessProbe.exec"),
+        ("/readinessProbe", json!({ "guestAgentPing": {} }), "spec.readinessProbe.guestAgentPing"),
+        (
+            "/readinessProbe",
+            json!({ "httpGet": { "port": 80, "host": "10.0.0.1" } }),
+            "spec.readinessProbe.httpGet.host",
+        ),
+        (
+            "/livenessProbe",
+            json!({ "tcpSocket": { "port": 22, "host": "10.0.0.1" } }),
+            "spec.livenessProbe.tcpSocket.host",
+        ),
         ("/architecture", json!("arm64"), "spec.architecture"),
         ("/evictionStrategy", json!("LiveMigrate"), "spec.evictionStrategy"),
         ("/tolerations", json!([{ "key": "k" }, { "later": 1 }]), "spec.tolerations[1].later"),
@@ -87,6 +131,11 @@ fn what_is_not_served_is_refused_by_its_path() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with(&format!("{path}: ")), "{found:?}");
     }
+}
+
+#[test]
+fn a_machine_may_have_nothing_to_boot() {
+    assert_eq!(findings(|spec| spec["domain"]["firmware"] = json!({})), [""; 0]);
 }
 
 #[test]

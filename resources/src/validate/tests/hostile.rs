@@ -1,9 +1,10 @@
 //! Any object that can be read can be judged, and is judged in bounds.
 
+use crate::Kind;
 use crate::defaults::{Identity, with_defaults};
 use crate::served::Scope;
-use crate::types::{VirtualMachine, VirtualMachineInstance};
-use crate::validate::{MOST_FINDINGS, validate, validate_machine};
+use crate::types::VirtualMachineInstance;
+use crate::validate::{MOST_FINDINGS, admit, validate};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -90,11 +91,14 @@ fn judge(spec: &Value) {
         }
         let written = serde_json::to_value(&vmi).unwrap();
         assert_eq!(serde_json::from_value::<VirtualMachineInstance>(written).unwrap(), vmi);
-        with_defaults(&mut vmi.spec, identity);
+        with_defaults(&mut vmi.spec, identity, Scope::Standalone);
         validate(&vmi.spec, Scope::Standalone);
     }
-    if let Ok(vm) = serde_json::from_value::<VirtualMachine>(object) {
-        validate_machine(&vm.spec, Scope::Standalone);
+    for kind in Kind::ALL {
+        for scope in [Scope::Standalone, Scope::Cluster] {
+            assert!(admit(kind, None, &object, scope).len() <= 2 * MOST_FINDINGS);
+            admit(kind, Some(&json!({ "spec": {} })), &object, scope);
+        }
     }
 }
 

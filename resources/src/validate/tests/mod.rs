@@ -1,4 +1,5 @@
 mod cluster;
 mod hostile;
+mod kinds;
 mod standalone;
 mod virtual_machine;

@@ -1,7 +1,7 @@
 //! VirtualMachines on one machine.
 
 use crate::served::Scope;
-use crate::validate::{can_run, validate_machine};
+use crate::validate::validate_machine;
 use serde_json::{Value, json};
 
 fn findings(spec: Value) -> Vec<String> {
@@ -74,9 +74,57 @@ fn what_needs_a_cluster_is_refused_and_the_rest_is_warned_of() {
     assert!(all.iter().any(|it| it.path == "spec.dataVolumeTemplates" && !it.is_refusal()));
 }
 
-#[test]
-fn clusters_do_not_run_virtual_machines_yet() {
-    let spec = json!({ "runStrategy": "Always", "template": template(|_| ()) });
+/// Refusals in a cluster.
+fn in_cluster(spec: Value) -> Vec<String> {
     let found = validate_machine(&serde_json::from_value(spec).unwrap(), Scope::Cluster);
-    assert!(!can_run(&found));
+    found.iter().filter(|it| it.is_refusal()).map(ToString::to_string).collect()
+}
+
+fn template_with_disk() -> Value {
+    template(|template| {
+        template["spec"]["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "d" } }]);
+    })
+}
+
+#[test]
+fn clusters_run_virtual_machines() {
+    let storage = json!({ "resources": { "requests": { "storage": "1Gi" } } });
+    let spec = json!({ "runStrategy": "Always", "template": template_with_disk(),
+        "dataVolumeTemplates": [{ "metadata": { "name": "d" }, "spec": { "storage": storage, "source": { "blank": {} } } }] });
+    let found = validate_machine(&serde_json::from_value(spec).unwrap(), Scope::Cluster);
+    assert!(found.is_empty(), "{found:?}");
+    assert_eq!(in_cluster(json!({ "running": true, "template": template(|_| ()) })), [""; 0]);
+}
+
+#[test]
+fn what_clusters_do_not_serve_is_refused_by_its_path() {
+    let volume = |name: &str| json!({ "metadata": { "name": name }, "spec": { "pvc": {} } });
+    let table = [
+        (json!({ "instancetype": { "name": "small" } }), "spec.instancetype"),
+        (json!({ "preference": { "name": "p" } }), "spec.preference"),
+        (json!({ "runStrategy": "WaitAsReceiver" }), "spec.runStrategy"),
+        (json!({ "updateVolumesStrategy": "Migration" }), "spec.updateVolumesStrategy"),
+        (
+            json!({ "dataVolumeTemplates": [volume("e")] }),
+            "spec.dataVolumeTemplates[0].metadata.name",
+        ),
+        (
+            json!({ "dataVolumeTemplates": [volume("d"), volume("d")] }),
+            "spec.dataVolumeTemplates[1].metadata.name",
+        ),
+        (
+            json!({ "dataVolumeTemplates": [{ "metadata": { "name": "d" }, "spec": {} }] }),
+            "spec.dataVolumeTemplates[0].spec",
+        ),
+        (
+            json!({ "template": template(|it| it["metadata"]["annotations"] = json!({ "hooks.kubevirt.io/hookSidecars": "[]" })) }),
+            "spec.template.metadata.annotations[hooks.kubevirt.io/hookSidecars]",
+        ),
+    ];
+    for (change, path) in table {
+        let mut spec = json!({ "runStrategy": "Always", "template": template_with_disk() });
+        spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let found = in_cluster(spec);
+        assert!(found.len() == 1 && found[0].starts_with(&format!("{path}: ")), "{found:?}");
+    }
 }

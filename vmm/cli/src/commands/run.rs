@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use corten_launcher::machine::DEFAULT_INTERFACE;
 use corten_resources::defaults::{Identity, with_defaults};
+use corten_resources::served::Scope;
 use corten_resources::types::{Interface, Marker, Network, PodNetwork, VirtualMachineInstance};
 
 use super::start;
@@ -84,7 +85,7 @@ fn complete(vmi: &mut VirtualMachineInstance) {
     }
     let identity =
         Identity { namespace: &metadata.namespace, name: &metadata.name, uid: &metadata.uid };
-    with_defaults(spec, identity);
+    with_defaults(spec, identity, Scope::Standalone);
 }
 
 fn assigned(given: &[Assignment]) -> Result<BTreeMap<String, PathBuf>, Failure> {
