@@ -17,7 +17,10 @@ const HOST_PATHS: &[(&str, &str, &str)] = &[
 ];
 
 /// One agent on each node. It is on the node's network, so that its restart takes no connection of a VM along.
-pub(super) fn daemon_set(images: &Images) -> Value {
+pub(super) fn daemon_set(images: &Images, namespace: &str) -> Value {
+    let mut pod_labels = labels(NODE_AGENT);
+    // By it tools of KubeVirt's find what speaks for a node.
+    pod_labels["kubevirt.io"] = json!("virt-handler");
     let volumes: Vec<_> = HOST_PATHS
         .iter()
         .map(|(name, path, kind)| json!({ "name": name, "hostPath": { "path": path, "type": kind } }))
@@ -29,13 +32,13 @@ pub(super) fn daemon_set(images: &Images) -> Value {
     json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": metadata(NODE_AGENT),
+        "metadata": metadata(NODE_AGENT, namespace),
         "spec": {
             "selector": { "matchLabels": { "app.kubernetes.io/name": NODE_AGENT } },
             // Running VMs do without their agent for a while.
             "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "10%" } },
             "template": {
-                "metadata": { "labels": labels(NODE_AGENT) },
+                "metadata": { "labels": pod_labels },
                 "spec": {
                     "serviceAccountName": NODE_AGENT,
                     "priorityClassName": "system-node-critical",

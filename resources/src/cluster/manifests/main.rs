@@ -1,22 +1,22 @@
-//! Writes the manifests: `manifests [FOLDER [IMAGE-PREFIX [IMAGE-TAG]]]`, by default into `resources/manifests`.
+//! Writes the manifests: `manifests [FOLDER [IMAGE-PREFIX [IMAGE-TAG]]]`, by default into `resources`.
 
 use anyhow::Context;
-use corten_resources::cluster::manifests::{Images, files, text};
+use corten_resources::cluster::manifests::{Images, files};
 use std::path::PathBuf;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let folder = arguments
-        .next()
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests"), PathBuf::from);
+    let folder =
+        arguments.next().map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     let mut images = Images::default();
     images.prefix = arguments.next().unwrap_or(images.prefix);
     images.tag = arguments.next().unwrap_or(images.tag);
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    for (name, objects) in files(&images) {
+    for (name, text) in files(&images).context("cannot make the manifests")? {
         let path = folder.join(name);
-        let text = text(&objects).with_context(|| format!("cannot make {name}"))?;
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)
+                .with_context(|| format!("cannot make the folder {}", parent.display()))?;
+        }
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())

@@ -1,19 +1,32 @@
-//! The manifests that install Corten, as data. `resources/manifests` holds them as YAML, written by the program
-//! `manifests` and compared by a test.
+//! The manifests that install Corten, as data. `resources/manifests`, `resources/openshift` and `resources/chart` hold them
+//! as YAML, written by the program `manifests` and compared by a test.
+//!
+//! | what | who applies it |
+//! |---|---|
+//! | [`install`]: namespace, definitions, roles, the operator | whoever installs Corten |
+//! | [`kubevirt`]: the KubeVirt object | the same, once the definitions are known |
+//! | [`installed`]: node agents and policies | the operator, as long as there is a KubeVirt object |
+//!
+//! The node agents' account and role are with the first: so the operator need not be able to make roles.
 
 mod agent;
+mod chart;
+mod openshift;
 mod operator;
 mod policy;
 mod roles;
 
-use super::{YamlError, definitions, to_yaml};
+use super::{GROUP, VERSION, YamlError, definitions, to_yaml};
+use crate::Kind;
 use crate::names::SYSTEM_NAMESPACE;
 use serde_json::{Value, json};
 
-/// Service account of the operator.
+/// Service account of the operator, and the name of its Deployment, Service and Lease.
 pub const OPERATOR: &str = "corten-operator";
-/// Service account of the node agents.
+/// Service account of the node agents, and the name of their DaemonSet.
 pub const NODE_AGENT: &str = "corten-node-agent";
+/// The Secret with the certificates of the operator's webhooks.
+pub const CERTIFICATES: &str = "corten-operator-certs";
 
 /// Which images the manifests name.
 #[derive(Clone, Debug)]
@@ -37,147 +50,125 @@ impl Images {
     }
 }
 
-/// Every file and the objects in it. Their names are in the order in which they are to be applied.
-pub fn files(images: &Images) -> Vec<(&'static str, Vec<Value>)> {
-    vec![
-        ("00-namespace.yaml", vec![namespace()]),
-        ("10-definitions.yaml", definitions()),
-        ("20-roles.yaml", roles::objects()),
-        ("30-policy.yaml", policy::objects()),
-        ("40-operator.yaml", vec![operator::deployment(images)]),
-        ("50-node-agent.yaml", vec![agent::daemon_set(images)]),
-    ]
+/// How Corten is installed.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// The images.
+    pub images: Images,
+    /// Namespace of Corten's own Pods.
+    pub namespace: String,
+    /// When nodes fetch the images: `Always`, `IfNotPresent` or `Never`.
+    pub pull_policy: String,
+    /// How many operators there are: a number, or what stands for it in a chart.
+    replicas: Value,
+    /// `spec.configuration` of the KubeVirt object, likewise.
+    configuration: Value,
+}
+
+impl Default for Installation {
+    fn default() -> Self {
+        Self {
+            images: Images::default(),
+            namespace: SYSTEM_NAMESPACE.to_owned(),
+            pull_policy: "IfNotPresent".to_owned(),
+            replicas: json!(2),
+            configuration: json!({}),
+        }
+    }
+}
+
+/// What is applied to install Corten, in this order.
+pub fn install(installation: &Installation) -> Vec<Value> {
+    let mut objects = vec![namespace(&installation.namespace)];
+    objects.extend(definitions());
+    objects.extend(roles::objects(&installation.namespace));
+    objects.extend(operator::objects(installation));
+    objects
+}
+
+/// The KubeVirt object, from which the operator applies the rest.
+pub fn kubevirt(installation: &Installation) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": Kind::KubeVirt.name(),
+        "metadata": metadata("kubevirt", &installation.namespace),
+        "spec": {
+            "configuration": installation.configuration,
+            "imagePullPolicy": installation.pull_policy,
+        },
+    })
+}
+
+/// What the operator applies as long as there is a KubeVirt object: the node agents, and the policies that guard what is
+/// Corten's. Webhooks come from the operator itself, which has their certificates.
+pub fn installed(images: &Images) -> Vec<Value> {
+    installed_in(images, SYSTEM_NAMESPACE)
+}
+
+/// The same of an installation in another namespace.
+pub fn installed_in(images: &Images, namespace: &str) -> Vec<Value> {
+    let mut objects = policy::objects(namespace);
+    objects.push(agent::daemon_set(images, namespace));
+    objects
+}
+
+/// Every file below `resources`, and its text.
+pub fn files(images: &Images) -> Result<Vec<(String, String)>, YamlError> {
+    let installation = Installation { images: images.clone(), ..Installation::default() };
+    let mut files = vec![
+        ("manifests/corten.yaml".to_owned(), text("", &install(&installation))?),
+        ("manifests/kubevirt.yaml".to_owned(), text("", &[kubevirt(&installation)])?),
+        (
+            "openshift/constraints.yaml".to_owned(),
+            text(
+                "# For OpenShift only, on top of manifests/corten.yaml. Untested.\n",
+                &openshift::objects(&installation.namespace),
+            )?,
+        ),
+    ];
+    files.extend(chart::files(images)?);
+    Ok(files)
 }
 
 /// A file's text: its objects, one document each.
-pub fn text(objects: &[Value]) -> Result<String, YamlError> {
+fn text(about: &str, objects: &[Value]) -> Result<String, YamlError> {
     let documents: Result<Vec<_>, _> = objects.iter().map(to_yaml).collect();
-    Ok(format!(
-        "# Generated by `cargo run -p corten-resources --features cluster --bin manifests`.\n{}",
-        documents?.join("---\n")
-    ))
+    Ok(format!("{GENERATED}{about}{}", documents?.join("---\n")))
 }
 
-fn namespace() -> Value {
+const GENERATED: &str =
+    "# Generated by `cargo run -p corten-resources --features cluster --bin manifests`.\n";
+
+fn namespace(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {
-            "name": SYSTEM_NAMESPACE,
+            "name": name,
             // The node agent opens devices of its node. Namespaces with VMs need no such label: launchers keep to
             // "restricted".
-            "labels": { "pod-security.kubernetes.io/enforce": "privileged" },
+            "labels": {
+                "app.kubernetes.io/part-of": "corten",
+                "kubevirt.io": "",
+                "pod-security.kubernetes.io/enforce": "privileged",
+            },
         },
     })
 }
 
 /// Metadata of an object of the system.
-fn metadata(name: &str) -> Value {
-    json!({ "name": name, "namespace": SYSTEM_NAMESPACE, "labels": labels(name) })
+fn metadata(name: &str, namespace: &str) -> Value {
+    json!({ "name": name, "namespace": namespace, "labels": labels(name) })
 }
 
+/// The empty one is how KubeVirt marks what belongs to it.
 fn labels(name: &str) -> Value {
-    json!({ "app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "corten" })
+    json!({
+        "app.kubernetes.io/name": name,
+        "app.kubernetes.io/part-of": "corten",
+        "kubevirt.io": "",
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::served::Scope;
-    use crate::types::{VirtualMachine, VirtualMachineInstance};
-    use crate::validate::{can_run, validate, validate_machine};
-    use k8s_openapi::api::admissionregistration::v1::{
-        ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-    };
-    use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-    use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-    use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-    use serde::{Serialize, de::DeserializeOwned};
-    use std::path::Path;
-
-    #[test]
-    fn the_files_in_the_checkout_are_those_that_would_be_written() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
-        let wanted = files(&Images::default());
-        for (name, objects) in &wanted {
-            let found = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-            assert!(
-                found == text(objects).unwrap(),
-                "resources/manifests/{name} is not what the types give: \
-                 run `cargo run -p corten-resources --features cluster --bin manifests`"
-            );
-        }
-        let mut names: Vec<_> = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        assert_eq!(
-            names,
-            wanted.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
-            "a file that nothing writes"
-        );
-    }
-
-    #[test]
-    fn every_example_can_be_run() {
-        let mut count = 0;
-        for entry in
-            std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap()
-        {
-            let path = entry.unwrap().path();
-            let text = std::fs::read_to_string(&path).unwrap();
-            let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-            for object in objects {
-                let findings = match object["kind"].as_str().unwrap() {
-                    "VirtualMachineInstance" => {
-                        let vmi: VirtualMachineInstance = serde_json::from_value(object).unwrap();
-                        validate(&vmi.spec, Scope::Standalone)
-                    }
-                    "VirtualMachine" => {
-                        let machine: VirtualMachine = serde_json::from_value(object).unwrap();
-                        validate_machine(&machine.spec, Scope::Standalone)
-                    }
-                    _ => continue,
-                };
-                assert!(can_run(&findings), "{}: {findings:?}", path.display());
-                count += 1;
-            }
-        }
-        assert!(count > 0, "no example was found");
-    }
-
-    #[test]
-    fn first_example_runs_in_a_cluster_too() {
-        let text = include_str!("../../../examples/vmi-kernel-boot.yaml");
-        let vmi: VirtualMachineInstance = serde_saphyr::from_str(text).unwrap();
-        assert_eq!(validate(&vmi.spec, Scope::Cluster), []);
-    }
-
-    #[test]
-    fn every_object_is_whole_as_kubernetes_types_read_it() {
-        for object in files(&Images::default()).into_iter().flat_map(|(_, objects)| objects) {
-            let kind = object["kind"].as_str().unwrap().to_owned();
-            let read = match kind.as_str() {
-                "Namespace" => again::<Namespace>(&object),
-                "ServiceAccount" => again::<ServiceAccount>(&object),
-                "ClusterRole" => again::<ClusterRole>(&object),
-                "ClusterRoleBinding" => again::<ClusterRoleBinding>(&object),
-                "Deployment" => again::<Deployment>(&object),
-                "DaemonSet" => again::<DaemonSet>(&object),
-                "CustomResourceDefinition" => again::<CustomResourceDefinition>(&object),
-                "ValidatingAdmissionPolicy" => again::<ValidatingAdmissionPolicy>(&object),
-                "ValidatingAdmissionPolicyBinding" => {
-                    again::<ValidatingAdmissionPolicyBinding>(&object)
-                }
-                other => panic!("no type for {other}"),
-            };
-            assert_eq!(read, object, "{kind}: a field that Kubernetes does not have");
-        }
-    }
-
-    fn again<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
-        serde_json::to_value(serde_json::from_value::<T>(object.clone()).unwrap()).unwrap()
-    }
-}
+mod tests;

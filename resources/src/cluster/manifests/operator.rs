@@ -1,27 +1,68 @@
-//! The operator's Deployment.
+//! The operator: its Deployment, how it is reached, how many of it stay when nodes are drained.
 
-use super::{Images, OPERATOR, labels, metadata};
+use super::{Installation, OPERATOR, labels, metadata};
 use serde_json::{Value, json};
 
-/// One replica, replaced before the next one starts: there is no election yet, and two would only fetch each other's
-/// refusals (Pods have fixed names, writes compare versions).
-pub(super) fn deployment(images: &Images) -> Value {
-    let image = images.name("operator");
+/// Port of the webhooks in the Pod.
+const WEBHOOKS: u16 = 8443;
+/// Port of health and metrics in the Pod.
+const HEALTH: u16 = 8080;
+/// By it KubeVirt's dashboards and alerts find what has metrics.
+const METRICS_LABEL: &str = "prometheus.kubevirt.io";
+
+pub(super) fn objects(installation: &Installation) -> Vec<Value> {
+    let namespace = installation.namespace.as_str();
+    vec![
+        deployment(installation),
+        webhooks_service(OPERATOR, namespace),
+        // By this name KubeVirt's tools know what serves its API.
+        webhooks_service("virt-api", namespace),
+        metrics_service(namespace),
+        disruption_budget(namespace),
+    ]
+}
+
+/// All replicas serve, one leads: while one is replaced the other answers.
+fn deployment(installation: &Installation) -> Value {
+    let selector = json!({ "app.kubernetes.io/name": OPERATOR });
+    let mut pod_labels = labels(OPERATOR);
+    pod_labels["kubevirt.io"] = json!("virt-operator");
+    pod_labels[METRICS_LABEL] = json!("true");
+    let from = |field: &str| json!({ "fieldRef": { "fieldPath": field } });
+    let probe = |path: &str| json!({ "httpGet": { "path": path, "port": "metrics" } });
+    let mut liveness = probe("/healthz");
+    liveness["initialDelaySeconds"] = json!(10);
+    let mut readiness = probe("/readyz");
+    readiness["periodSeconds"] = json!(2);
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(OPERATOR),
+        "metadata": metadata(OPERATOR, &installation.namespace),
         "spec": {
-            "replicas": 1,
-            "strategy": { "type": "Recreate" },
-            "selector": { "matchLabels": { "app.kubernetes.io/name": OPERATOR } },
+            "replicas": installation.replicas,
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "maxUnavailable": 1, "maxSurge": 1 },
+            },
+            "selector": { "matchLabels": selector },
             "template": {
-                "metadata": { "labels": labels(OPERATOR) },
+                "metadata": { "labels": pod_labels },
                 "spec": {
                     "serviceAccountName": OPERATOR,
                     "priorityClassName": "system-cluster-critical",
                     "terminationGracePeriodSeconds": 10,
-                    "tolerations": [{ "key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule" }],
+                    "tolerations": [{
+                        "key": "node-role.kubernetes.io/control-plane",
+                        "operator": "Exists",
+                        "effect": "NoSchedule",
+                    }],
+                    "affinity": { "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [{
+                        "weight": 100,
+                        "podAffinityTerm": {
+                            "labelSelector": { "matchLabels": selector },
+                            "topologyKey": "kubernetes.io/hostname",
+                        },
+                    }] } },
                     "securityContext": {
                         "runAsNonRoot": true,
                         "runAsUser": 65534,
@@ -30,14 +71,23 @@ pub(super) fn deployment(images: &Images) -> Value {
                     },
                     "containers": [{
                         "name": "operator",
-                        "image": image,
-                        "imagePullPolicy": "IfNotPresent",
+                        "image": installation.images.name("operator"),
+                        "imagePullPolicy": installation.pull_policy,
                         "command": ["/corten-operator"],
                         "env": [
-                            { "name": "CORTEN_LAUNCHER_IMAGE", "value": images.name("launcher") },
-                            { "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } },
+                            { "name": "CORTEN_LAUNCHER_IMAGE", "value": installation.images.name("launcher") },
+                            { "name": "CORTEN_LAUNCHER_PULL_POLICY", "value": installation.pull_policy },
+                            { "name": "CORTEN_NODE_AGENT_IMAGE", "value": installation.images.name("node-agent") },
+                            { "name": "POD_NAME", "valueFrom": from("metadata.name") },
+                            { "name": "POD_NAMESPACE", "valueFrom": from("metadata.namespace") },
                         ],
-                        "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
+                        "ports": [
+                            { "name": "webhooks", "containerPort": WEBHOOKS },
+                            { "name": "metrics", "containerPort": HEALTH },
+                        ],
+                        "livenessProbe": liveness,
+                        "readinessProbe": readiness,
+                        "resources": { "requests": { "cpu": "10m", "memory": "64Mi" } },
                         "securityContext": {
                             "allowPrivilegeEscalation": false,
                             "readOnlyRootFilesystem": true,
@@ -46,6 +96,45 @@ pub(super) fn deployment(images: &Images) -> Value {
                     }],
                 },
             },
+        },
+    })
+}
+
+fn webhooks_service(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(name, namespace),
+        "spec": {
+            "selector": { "app.kubernetes.io/name": OPERATOR },
+            "ports": [{ "name": "webhooks", "port": 443, "targetPort": WEBHOOKS, "protocol": "TCP" }],
+        },
+    })
+}
+
+fn metrics_service(namespace: &str) -> Value {
+    let mut metadata = metadata("kubevirt-prometheus-metrics", namespace);
+    metadata["labels"][METRICS_LABEL] = json!("true");
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "selector": { METRICS_LABEL: "true" },
+            "clusterIP": "None",
+            "ports": [{ "name": "metrics", "port": HEALTH, "targetPort": "metrics", "protocol": "TCP" }],
+        },
+    })
+}
+
+fn disruption_budget(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(OPERATOR, namespace),
+        "spec": {
+            "minAvailable": 1,
+            "selector": { "matchLabels": { "app.kubernetes.io/name": OPERATOR } },
         },
     })
 }
