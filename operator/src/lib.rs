@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`vmi`] | the controller of VirtualMachineInstances: their Pods, phases, conditions, deletion |
 //! | [`pod`] | a VirtualMachineInstance as a launcher Pod; a pure function |
+//! | [`control`] | what controllers share: one watch of a kind, the run loop, conditions |
 //! | [`mod@write`] | every write to the API server, counted |
 //!
 //! One replica runs. A second would do no harm, as Pods have names that follow from their VirtualMachineInstance and
@@ -11,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod control;
 mod failure;
 pub mod pod;
 pub mod vmi;

@@ -1,14 +1,23 @@
-//! Every write to the API server: create a Pod, patch a VirtualMachineInstance, delete a Pod, tell an event. Counted.
+//! Every write to the API server: create, patch, delete an object, tell an event. Counted by kind and verb.
+
+mod counts;
+mod patch;
+
+pub use counts::{Counts, Verb};
 
 use crate::vmi::{Notice, Severity};
 use corten_resources::cluster::VirtualMachineInstance;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt};
-use serde_json::{Map, Value, json};
+use patch::{compare_and_swap, compare_and_swap_status};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The operator's name as a writer.
 const FIELD_MANAGER: &str = "corten-operator";
@@ -20,25 +29,13 @@ pub struct Writer {
     counts: Counts,
 }
 
-/// How many writes of each kind were sent, also those that were refused.
-#[derive(Debug, Default)]
-pub struct Counts {
-    pods_created: AtomicU64,
-    pods_deleted: AtomicU64,
-    vmis_patched: AtomicU64,
-    events: AtomicU64,
-}
-
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [created, deleted, patched, events] =
-            [&self.pods_created, &self.pods_deleted, &self.vmis_patched, &self.events]
-                .map(|count| count.load(Ordering::Relaxed));
-        write!(
-            f,
-            "{created} Pods created, {deleted} Pods deleted, {patched} VMI patches, {events} events"
-        )
-    }
+/// Which object of a name is meant by its deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Only {
+    /// This one and no later one of its name. That it is gone is success.
+    This,
+    /// This one as it was seen. That it has changed is a conflict: observe again.
+    ThisVersion,
 }
 
 /// A write that failed.
@@ -67,6 +64,11 @@ impl WriteError {
         self.status().is_some_and(|status| status.code == 409)
     }
 
+    /// An object of this name is there already. A quota that two have written at once gives the same code.
+    fn already_exists(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
+    }
+
     /// The object is no longer there.
     pub fn is_gone(&self) -> bool {
         self.status().is_some_and(|status| status.code == 404)
@@ -93,54 +95,152 @@ impl Writer {
         &self.counts
     }
 
-    /// Creates a Pod; says whether it was not there before. That it was is no failure: its name is its identity, and whose
-    /// it is is looked at when it is seen.
-    pub async fn create_pod(&self, pod: &Pod) -> Result<bool, WriteError> {
-        self.counts.pods_created.fetch_add(1, Ordering::Relaxed);
+    /// Creates an object; says whether it was not there before. That it was is no failure: its name is its identity, and
+    /// whose it is is looked at when it is seen.
+    pub async fn create<K>(&self, object: &K) -> Result<bool, WriteError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Written,
+    {
+        self.create_in(&self.api(object), object, &()).await
+    }
+
+    /// The same of an object whose kind is found at run time.
+    pub async fn create_dynamic(
+        &self,
+        object: &DynamicObject,
+        kind: &ApiResource,
+    ) -> Result<bool, WriteError> {
+        let namespace = object.namespace().unwrap_or_default();
+        let api = Api::namespaced_with(self.client.clone(), &namespace, kind);
+        self.create_in(&api, object, kind).await
+    }
+
+    async fn create_in<K: Resource + Written>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        kind: &K::DynamicType,
+    ) -> Result<bool, WriteError> {
+        self.counts.add(&K::kind(kind), Verb::Create);
         let parameters =
             PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
-        match self
-            .pods(pod)
-            .create(&parameters, pod)
-            .await
-            .map_err(|source| failure("create", pod, source))
-        {
-            Err(error) if error.is_conflict() => Ok(false),
+        let result = api.create(&parameters, object).await;
+        match result.map_err(|source| failure_of("create", object, kind, source)) {
+            Err(error) if error.already_exists() => Ok(false),
             result => result.map(|_| true),
         }
     }
 
-    /// Deletes a Pod, this one and no later one of its name. That it is gone is success.
-    pub async fn delete_pod(&self, pod: &Pod, grace: i64) -> Result<(), WriteError> {
-        self.counts.pods_deleted.fetch_add(1, Ordering::Relaxed);
+    /// Makes the object what it should be, if it still is what it was; says which version it then has. Nothing is sent if
+    /// the two are alike.
+    pub async fn patch<K>(&self, is: &K, should: &K) -> Result<Option<String>, WriteError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Written,
+    {
+        let Some(patch) = compare_and_swap(is, should) else { return Ok(is.resource_version()) };
+        self.send(is, &(), Verb::Patch, patch).await
+    }
+
+    /// The same of its status, where that is a subresource: nothing else is looked at.
+    pub async fn patch_status<K>(&self, is: &K, should: &K) -> Result<Option<String>, WriteError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Written,
+    {
+        let Some(patch) = compare_and_swap_status(is, should) else {
+            return Ok(is.resource_version());
+        };
+        self.send(is, &(), Verb::PatchStatus, patch).await
+    }
+
+    /// A merge patch that its caller has made, for an object whose kind is found at run time or that cannot be read as what
+    /// it is. It should hold a resourceVersion.
+    pub(crate) async fn patch_dynamic(
+        &self,
+        object: &DynamicObject,
+        kind: &ApiResource,
+        verb: Verb,
+        patch: Value,
+    ) -> Result<Option<String>, WriteError> {
+        self.send(object, kind, verb, patch).await
+    }
+
+    async fn send<K: Resource>(
+        &self,
+        object: &K,
+        kind: &K::DynamicType,
+        verb: Verb,
+        patch: Value,
+    ) -> Result<Option<String>, WriteError> {
+        self.counts.add(&K::kind(kind), verb);
+        let resource = ApiResource::erase::<K>(kind);
+        let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        let patch = Patch::Merge(patch);
+        // Only the version is of interest in the answer.
+        let result = match verb {
+            Verb::PatchStatus => {
+                let api: Api<PartialObjectMeta<DynamicObject>> =
+                    Api::namespaced_with(self.client.clone(), namespace, &resource);
+                api.patch_status(name, &parameters, &patch).await
+            }
+            _ => {
+                let api: Api<DynamicObject> =
+                    Api::namespaced_with(self.client.clone(), namespace, &resource);
+                api.patch_metadata(name, &parameters, &patch).await
+            }
+        };
+        let written = result.map_err(|source| failure_of("patch", object, kind, source))?;
+        Ok(written.metadata.resource_version)
+    }
+
+    /// Deletes an object. Its grace period is as it says itself if none is given.
+    pub async fn delete<K>(
+        &self,
+        object: &K,
+        grace: Option<i64>,
+        only: Only,
+    ) -> Result<(), WriteError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Written,
+    {
+        self.counts.add(&K::kind(&()), Verb::Delete);
+        let resource_version = match only {
+            Only::This => None,
+            Only::ThisVersion => object.resource_version(),
+        };
         let parameters = DeleteParams {
-            grace_period_seconds: u32::try_from(grace).ok(),
-            preconditions: Some(Preconditions { uid: pod.uid(), resource_version: None }),
+            grace_period_seconds: grace.and_then(|seconds| u32::try_from(seconds).ok()),
+            preconditions: Some(Preconditions { uid: object.uid(), resource_version }),
             ..Default::default()
         };
-        let result = self.pods(pod).delete(&pod.name_any(), &parameters).await;
-        match result.map_err(|source| failure("delete", pod, source)) {
-            Err(error) if error.status().is_some_and(|status| matches!(status.code, 404 | 409)) => {
-                Ok(())
-            }
+        let result = self.api(object).delete(&object.name_any(), &parameters).await;
+        match result.map_err(|source| failure("delete", object, source)) {
+            Err(error) if error.is_gone() => Ok(()),
+            // Another one has its name.
+            Err(error) if error.is_conflict() && only == Only::This => Ok(()),
             result => result.map(drop),
         }
     }
 
-    /// Makes the object what it should be, if it still is what it was. Nothing is sent if the two are alike.
+    /// Creates a Pod, see [`Self::create`].
+    pub async fn create_pod(&self, pod: &Pod) -> Result<bool, WriteError> {
+        self.create(pod).await
+    }
+
+    /// Deletes a Pod, this one and no later one of its name. That it is gone is success.
+    pub async fn delete_pod(&self, pod: &Pod, grace: i64) -> Result<(), WriteError> {
+        self.delete(pod, Some(grace), Only::This).await
+    }
+
+    /// Patches a VirtualMachineInstance, whose status is a part of it.
     pub async fn patch_vmi(
         &self,
         is: &VirtualMachineInstance,
         should: &VirtualMachineInstance,
     ) -> Result<(), WriteError> {
-        let Some(patch) = compare_and_swap(is, should) else { return Ok(()) };
-        self.counts.vmis_patched.fetch_add(1, Ordering::Relaxed);
-        let api: Api<VirtualMachineInstance> =
-            Api::namespaced(self.client.clone(), &is.namespace().unwrap_or_default());
-        let parameters =
-            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
-        let result = api.patch_metadata(&is.name_any(), &parameters, &Patch::Merge(patch)).await;
-        result.map(drop).map_err(|source| failure("patch", is, source))
+        self.patch(is, should).await.map(drop)
     }
 
     /// Tells an event of an object.
@@ -149,7 +249,7 @@ impl Writer {
         object: &K,
         notice: &Notice,
     ) -> Result<(), WriteError> {
-        self.counts.events.fetch_add(1, Ordering::Relaxed);
+        self.counts.add("Event", Verb::Create);
         let event = Event {
             type_: match notice.severity {
                 Severity::Normal => EventType::Normal,
@@ -164,20 +264,37 @@ impl Writer {
         result.map_err(|source| failure("tell an event of", object, source))
     }
 
-    fn pods(&self, pod: &Pod) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default())
+    fn api<K>(&self, object: &K) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &object.namespace().unwrap_or_default())
     }
 }
+
+/// Objects that can be sent, and read from the answer.
+pub trait Written: Clone + fmt::Debug + Serialize + DeserializeOwned {}
+
+impl<K: Clone + fmt::Debug + Serialize + DeserializeOwned> Written for K {}
 
 fn failure<K: Resource<DynamicType = ()>>(
     action: &'static str,
     object: &K,
     source: kube::Error,
 ) -> WriteError {
+    failure_of(action, object, &(), source)
+}
+
+fn failure_of<K: Resource>(
+    action: &'static str,
+    object: &K,
+    kind: &K::DynamicType,
+    source: kube::Error,
+) -> WriteError {
     let meta = object.meta();
     let (namespace, name) =
         (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-    WriteError { action, object: format!("{} {namespace}/{name}", K::kind(&())), source }
+    WriteError { action, object: format!("{} {namespace}/{name}", K::kind(kind)), source }
 }
 
 /// The note of an event has at most 1024 bytes.
@@ -189,85 +306,10 @@ fn cut(note: &str) -> String {
     note[..end].to_owned()
 }
 
-/// The merge patch that makes `is` into `should`, provided it still has the version of `is`; none if they are alike.
-///
-/// Only what differs is in it, so that fields of other writers are not touched. Lists are replaced whole, which the version
-/// makes safe.
-fn compare_and_swap(is: &VirtualMachineInstance, should: &VirtualMachineInstance) -> Option<Value> {
-    let value = |object| serde_json::to_value(object).ok();
-    let mut patch = difference(&value(is)?, &value(should)?)?;
-    let members = patch.as_object_mut()?;
-    let metadata = members.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
-    metadata.insert("resourceVersion".to_owned(), json!(is.resource_version()));
-    Some(patch)
-}
-
-/// RFC 7396: members that differ, null for those to be removed.
-fn difference(is: &Value, should: &Value) -> Option<Value> {
-    match (is, should) {
-        _ if is == should => None,
-        (Value::Object(is), Value::Object(should)) => {
-            let removed = is
-                .keys()
-                .filter(|name| !should.contains_key(*name))
-                .map(|name| (name.clone(), Value::Null));
-            let changed = should.iter().filter_map(|(name, value)| {
-                let changed = difference(is.get(name).unwrap_or(&Value::Null), value)?;
-                Some((name.clone(), changed))
-            });
-            Some(Value::Object(removed.chain(changed).collect::<Map<_, _>>()))
-        }
-        _ => Some(should.clone()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::vmi::testing::minimal_vmi;
-    use corten_resources::types::Phase;
-
-    #[test]
-    fn a_patch_holds_what_differs_and_the_version() {
-        let is = minimal_vmi(|vmi| {
-            vmi["metadata"]["labels"] = json!({ "kept": "1", "dropped": "2" });
-            vmi["status"] = json!({ "activePods": { "a": "n" }, "guestOSInfo": { "id": "debian" }, "phase": "Pending" });
-        });
-        let mut should = is.clone();
-        should.labels_mut().remove("dropped");
-        should.labels_mut().insert("new".into(), "3".into());
-        should.status.active_pods = [("b".to_owned(), "n".to_owned())].into();
-        should.status.phase = Phase::Failed;
-        assert_eq!(
-            compare_and_swap(&is, &should),
-            Some(json!({
-                "metadata": { "resourceVersion": "7", "labels": { "dropped": null, "new": "3" } },
-                "status": { "activePods": { "a": null, "b": "n" }, "phase": "Failed" },
-            }))
-        );
-    }
-
-    #[test]
-    fn alike_objects_need_no_patch() {
-        let vmi = minimal_vmi(|_| ());
-        assert_eq!(compare_and_swap(&vmi, &vmi.clone()), None);
-    }
-
-    #[test]
-    fn a_list_is_replaced_whole_and_an_emptied_one_removed() {
-        let is = minimal_vmi(|vmi| vmi["metadata"]["finalizers"] = json!(["a", "b"]));
-        let mut one = is.clone();
-        one.finalizers_mut().retain(|name| name == "b");
-        assert_eq!(compare_and_swap(&is, &one).unwrap()["metadata"]["finalizers"], json!(["b"]));
-        let mut none = is.clone();
-        none.finalizers_mut().clear();
-        let patch = compare_and_swap(&is, &none).unwrap();
-        assert!(
-            patch["metadata"]["finalizers"] == json!([])
-                || patch["metadata"]["finalizers"].is_null(),
-            "{patch}"
-        );
-    }
 
     #[test]
     fn a_long_note_is_cut_at_a_character() {

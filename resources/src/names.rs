@@ -30,6 +30,13 @@ pub const VMI_FINALIZER_OLD: &str = "foregroundDeleteVirtualMachine";
 /// Keeps a launcher Pod until it is proven that nothing of it runs any more, whoever deletes it and however.
 pub const LAUNCHER_FINALIZER: &str = "kubevirt.io/launcher";
 
+/// Keeps a VirtualMachine until its VirtualMachineInstance is gone, or has been let go.
+pub const VM_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
+/// On VirtualMachineInstances: the generation of the VirtualMachine that they were made from.
+pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
+/// On VirtualMachineInstanceMigrations: the VirtualMachineInstance, see [`label_value`]. virtctl selects by it.
+pub const MIGRATED_VMI_LABEL: &str = "kubevirt.io/vmi-name";
+
 /// On VirtualMachineInstances: how many Pods before the present one never came to run, because their node did not
 /// admit them. Missing is 0. It is part of the Pod's name.
 pub const LAUNCH_ATTEMPT_ANNOTATION: &str = "corten.kubevirt.io/launch-attempt";
@@ -75,6 +82,16 @@ pub fn launcher_pod_name(vmi_name: &str, vmi_uid: &str, attempt: u32) -> String 
     format!("{PREFIX}{name}-{digest}")
 }
 
+/// Name of the VirtualMachineInstance of a VirtualMachineInstanceReplicaSet at its n-th place.
+///
+/// It follows from uid and place alone, as a Pod's does: whoever fills a place twice gets the answer that it is taken.
+pub fn replica_name(set_name: &str, set_uid: &str, place: u32) -> String {
+    let digest = short_digest(&format!("{set_uid}/{place}"));
+    let name = set_name.replace('.', "-");
+    let name = cut(&name, LABEL_LENGTH - 1 - digest.len()).trim_end_matches('-');
+    format!("{name}-{digest}")
+}
+
 /// A name of an object as the value of a label: cut, with a hash in place of what is left out, if it is too long.
 pub fn label_value(name: &str) -> String {
     if name.len() <= LABEL_LENGTH {
@@ -118,6 +135,14 @@ mod tests {
     fn the_pod_name_does_not_change_between_releases() {
         // A release that named Pods otherwise would start every running VM a second time.
         assert_eq!(launcher_pod_name("first", "uid", 0), "virt-launcher-first-4s6g46v2g7");
+    }
+
+    #[test]
+    fn the_name_of_a_replica_is_fixed_for_uid_and_place_and_does_not_change_between_releases() {
+        assert_eq!(replica_name("web", "uid", 0), "web-4s6g46v2g7");
+        assert_ne!(replica_name("web", "uid", 0), replica_name("web", "uid", 1));
+        assert_ne!(replica_name("web", "uid", 0), replica_name("web", "other", 0));
+        assert_eq!(replica_name(&"a.".repeat(60), "uid", 0).len(), 62);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::apply::apply;
 use super::observe::observe;
 use super::plan::{Notice, plan};
 use crate::Config;
+use crate::control::{Failures, name};
 use crate::failure::chain;
 use crate::write::{WriteError, Writer};
 use corten_resources::cluster::VirtualMachineInstance;
@@ -16,9 +17,8 @@ use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use std::collections::HashMap;
 use std::future::{Future, ready};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One that our types cannot read does not keep the others from being served.
@@ -131,41 +131,9 @@ async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
-fn name(object: &impl ResourceExt) -> String {
-    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
-}
-
-/// How often each object has failed in a row.
-#[derive(Default)]
-struct Failures(Mutex<HashMap<String, u32>>);
-
-impl Failures {
-    /// Notes one more; how long to wait before the next try: 250 ms, doubled each time, a minute at most.
-    fn pause(&self, object: &str) -> Duration {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = all.entry(object.to_owned()).or_default();
-        *count = count.saturating_add(1);
-        Duration::from_millis(250 << (*count - 1).min(8)).min(Duration::from_secs(60))
-    }
-
-    fn forget(&self, object: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pauses_after_failures_grow_to_a_minute_and_start_anew() {
-        let failures = Failures::default();
-        let pauses: Vec<_> = (0..10).map(|_| failures.pause("a/b").as_millis()).collect();
-        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]);
-        assert_eq!(failures.pause("other").as_millis(), 250);
-        failures.forget("a/b");
-        assert_eq!(failures.pause("a/b").as_millis(), 250);
-    }
 
     #[test]
     fn an_object_that_cannot_be_read_keeps_its_name() {

@@ -55,11 +55,11 @@ pub enum Severity {
 }
 
 impl Notice {
-    pub(super) fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { severity: Severity::Normal, reason, message: message.into() }
     }
 
-    pub(super) fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn warning(reason: &'static str, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, reason, message: message.into() }
     }
 }
