@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`vm`] | the controller of VirtualMachines: run strategies, starts and stops |
 //! | [`vmi`] | the controller of VirtualMachineInstances: their Pods, phases, conditions, deletion |
 //! | [`pod`] | a VirtualMachineInstance as a launcher Pod; a pure function |
 //! | [`control`] | what controllers share: one watch of a kind, the run loop, conditions |
@@ -15,6 +16,7 @@
 pub mod control;
 mod failure;
 pub mod pod;
+pub mod vm;
 pub mod vmi;
 pub mod write;
 
