@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`vm`] | the controller of VirtualMachines: run strategies, starts and stops |
 //! | [`replicaset`] | the controller of VirtualMachineInstanceReplicaSets |
+//! | [`migration`] | says of VirtualMachineInstanceMigrations that they come later |
 //! | [`vmi`] | the controller of VirtualMachineInstances: their Pods, phases, conditions, deletion |
 //! | [`pod`] | a VirtualMachineInstance as a launcher Pod; a pure function |
 //! | [`control`] | what controllers share: one watch of a kind, the run loop, conditions |
@@ -16,6 +17,7 @@
 
 pub mod control;
 mod failure;
+pub mod migration;
 pub mod pod;
 pub mod replicaset;
 pub mod vm;
