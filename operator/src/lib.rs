@@ -8,6 +8,7 @@
 //! | [`vmi`] | the controller of VirtualMachineInstances: their Pods, phases, conditions, deletion |
 //! | [`pod`] | a VirtualMachineInstance as a launcher Pod; a pure function |
 //! | [`control`] | what controllers share: one watch of a kind, the run loop, conditions |
+//! | [`settings`] | what the cluster's administrator decides for every VM |
 //! | [`mod@write`] | every write to the API server, counted |
 //!
 //! One replica runs. A second would do no harm, as Pods have names that follow from their VirtualMachineInstance and
@@ -20,9 +21,12 @@ mod failure;
 pub mod migration;
 pub mod pod;
 pub mod replicaset;
+pub mod settings;
 pub mod vm;
 pub mod vmi;
 pub mod write;
+
+pub use settings::{SeccompKind, Settings};
 
 /// What the operator is told when it starts.
 #[derive(Clone, Debug, clap::Args)]

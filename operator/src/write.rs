@@ -7,6 +7,7 @@ pub use counts::{Counts, Verb};
 
 use crate::vmi::{Notice, Severity};
 use corten_resources::cluster::VirtualMachineInstance;
+use corten_resources::names::LAUNCHER_FINALIZER;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -16,7 +17,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use patch::{compare_and_swap, compare_and_swap_status};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt;
 
 /// The operator's name as a writer.
@@ -232,6 +233,28 @@ impl Writer {
     /// Deletes a Pod, this one and no later one of its name. That it is gone is success.
     pub async fn delete_pod(&self, pod: &Pod, grace: i64) -> Result<(), WriteError> {
         self.delete(pod, Some(grace), Only::This).await
+    }
+
+    /// Takes our finalizer off a Pod that has not changed since. That it is gone is success.
+    pub async fn release_pod(&self, pod: &Pod) -> Result<(), WriteError> {
+        let rest: Vec<_> =
+            pod.finalizers().iter().filter(|name| *name != LAUNCHER_FINALIZER).collect();
+        let patch = json!({
+            "metadata": { "uid": pod.uid(), "resourceVersion": pod.resource_version(), "finalizers": rest },
+        });
+        match self.send(pod, &(), Verb::Patch, patch).await {
+            Err(error) if error.is_gone() => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Sends a merge patch for an object of which only the metadata can be read.
+    pub async fn patch_raw<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        patch: Value,
+    ) -> Result<(), WriteError> {
+        self.send(object, &(), Verb::Patch, patch).await.map(drop)
     }
 
     /// Patches a VirtualMachineInstance, whose status is a part of it.

@@ -4,9 +4,11 @@
 
 use anyhow::Context;
 use clap::Parser;
-use corten_operator::{Config, vmi};
+use corten_operator::{Config, SeccompKind, Settings, vmi};
 use std::io::stderr;
+use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 /// Corten's operator
@@ -43,8 +45,19 @@ async fn main() -> anyhow::Result<()> {
         launcher = options.config.launcher_image,
         "started"
     );
-    vmi::run(client, options.config, options.pod_name, stop).await;
+    let settings = watch::Sender::new(Arc::new(settings(options.config)));
+    vmi::run(client, settings.subscribe(), options.pod_name, stop).await;
     Ok(())
+}
+
+fn settings(config: Config) -> Settings {
+    Settings {
+        launcher_image: config.launcher_image,
+        launcher_pull_policy: config.launcher_pull_policy,
+        seccomp: SeccompKind::Localhost,
+        cpu_allocation_ratio: 10,
+        image_pull_secrets: Vec::new(),
+    }
 }
 
 async fn stop(mut terminate: Signal, mut interrupt: Signal) {

@@ -1,6 +1,8 @@
 //! Does what was planned.
 
-use super::plan::{LOOK_AGAIN, Notice, Plan};
+use super::NO_IMAGES;
+use super::notice::Notice;
+use super::plan::{LOOK_AGAIN, Plan};
 use super::status;
 use crate::failure::chain;
 use crate::pod::deletion_grace;
@@ -8,10 +10,11 @@ use crate::write::{WriteError, Writer};
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::types::ConditionStatus;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use std::time::Duration;
 
-/// Does what was planned for an object: first the object itself, as its finalizer must be there before its Pod. Says when
-/// to look again although nothing changed.
+/// Does what was planned for an object: first the object itself, as its finalizer must be there before its Pod, and how it
+/// ended must be written before its Pod is let go. Says when to look again although nothing changed.
 pub(super) async fn apply(
     vmi: &VirtualMachineInstance,
     plan: &Plan,
@@ -20,6 +23,9 @@ pub(super) async fn apply(
 ) -> Result<Option<Duration>, WriteError> {
     if let Some(wanted) = &plan.vmi {
         writer.patch_vmi(vmi, wanted).await?;
+    }
+    for pod in &plan.release {
+        writer.release_pod(pod).await?;
     }
     for pod in &plan.delete {
         writer.delete_pod(pod, deletion_grace(&vmi.spec)).await?;
@@ -35,7 +41,7 @@ pub(super) async fn apply(
                 if plan.vmi.is_none()
                     && let Some(refusal) = error.refusal()
                 {
-                    tell_refusal(vmi, refusal, writer, now).await?;
+                    tell_refusal(vmi, explained(refusal, pod), writer, now).await?;
                 }
                 return Err(error);
             }
@@ -54,21 +60,52 @@ async fn tell(vmi: &VirtualMachineInstance, notice: &Notice, writer: &Writer) {
     }
 }
 
+/// Why the API server does not take a Pod, as reason and message.
+///
+/// One that knows image volumes but has them switched off takes them out, and then finds volumes of no kind.
+fn explained<'a>(refusal: &'a str, pod: &Pod) -> (&'static str, &'a str) {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
+    let has_images = volumes.is_some_and(|all| all.iter().any(|volume| volume.image.is_some()));
+    if has_images && refusal.contains("must specify a volume type") {
+        return NO_IMAGES;
+    }
+    ("FailedCreate", refusal)
+}
+
 /// The version of `vmi` must still be that of the API server, as in a plan that has not written to it.
 async fn tell_refusal(
     vmi: &VirtualMachineInstance,
-    refusal: &str,
+    why: (&str, &str),
     writer: &Writer,
     now: Timestamp,
 ) -> Result<(), WriteError> {
     let mut wanted = vmi.clone();
-    let why = Some(("FailedCreate", refusal));
-    status::set(&mut wanted, status::SYNCHRONIZED, ConditionStatus::False, why, now);
+    status::set(&mut wanted, status::SYNCHRONIZED, ConditionStatus::False, Some(why), now);
+    status::set(&mut wanted, status::READY, ConditionStatus::False, Some(status::NO_POD), now);
     if wanted == *vmi {
         return Ok(());
     }
     writer.patch_vmi(vmi, &wanted).await?;
-    let notice = Notice::warning("FailedCreate", format!("Error creating pod: {refusal}"));
+    let notice = Notice::warning("FailedCreate", format!("Error creating pod: {}", why.1));
     tell(vmi, &notice, writer).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vmi::testing::{minimal_vmi, pod};
+    use serde_json::Value;
+
+    #[test]
+    fn a_cluster_without_image_volumes_is_known_by_what_it_misses() {
+        let vmi = minimal_vmi(|_| ());
+        let with_image = pod(&vmi, 0, |_| ());
+        let without = pod(&vmi, 0, |pod| pod["spec"]["volumes"] = Value::Null);
+        let refusal =
+            "Pod \"p\" is invalid: spec.volumes[0]: Required value: must specify a volume type";
+        assert_eq!(explained(refusal, &with_image), NO_IMAGES);
+        assert_eq!(explained(refusal, &without), ("FailedCreate", refusal));
+        assert_eq!(explained("exceeded quota", &with_image), ("FailedCreate", "exceeded quota"));
+    }
 }

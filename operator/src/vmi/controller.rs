@@ -1,34 +1,37 @@
 //! Joins watches, plan and writes, until told to stop.
 
 use super::apply::apply;
-use super::observe::observe;
-use super::plan::{Notice, plan};
-use crate::Config;
+use super::notice::Notice;
+use super::observe::{Stores, observe};
+use super::orphans::sweep;
+use super::plan::plan;
+use super::streams::{self, Guarded};
+use super::unreadable;
+use crate::Settings;
 use crate::control::{Failures, name};
 use crate::failure::chain;
 use crate::write::{WriteError, Writer};
 use corten_resources::cluster::VirtualMachineInstance;
-use corten_resources::names::{APP_LABEL, LAUNCHER};
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use kube::core::DeserializeGuard;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::Resource;
+use kube::runtime::Controller;
 use kube::runtime::controller::{self, Action};
-use kube::runtime::reflector::{self, Store};
-use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
-/// One that our types cannot read does not keep the others from being served.
-type Guarded = DeserializeGuard<VirtualMachineInstance>;
+/// How long an object that has not ended is left alone. Nothing relies on it: what matters is watched.
+const AT_THE_LATEST: Duration = Duration::from_secs(300);
 
 /// What every reconciliation works with.
 struct Context {
     client: Client,
-    config: Config,
-    pods: Store<Pod>,
+    settings: watch::Receiver<Arc<Settings>>,
+    stores: Stores,
     writer: Writer,
     failures: Failures,
 }
@@ -36,7 +39,7 @@ struct Context {
 /// What keeps an object from being reconciled.
 #[derive(Debug, thiserror::Error)]
 enum ReconcileError {
-    #[error("cannot read the Pod of {object}")]
+    #[error("cannot read what there is of {object}")]
     Observe {
         object: String,
         #[source]
@@ -46,30 +49,30 @@ enum ReconcileError {
     Write(#[from] WriteError),
 }
 
-/// Serves VirtualMachineInstances until `stop`, then ends what is under way.
+/// Serves VirtualMachineInstances until `stop`, then ends what is under way. New settings hold for Pods that are made
+/// from then on.
 pub async fn run(
     client: Client,
-    config: Config,
+    settings: watch::Receiver<Arc<Settings>>,
     instance: Option<String>,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) {
-    let (pods, pod_writer) = reflector::store();
-    let launcher_pods = watcher::Config::default().labels(&format!("{APP_LABEL}={LAUNCHER}"));
-    let pod_events = watcher(Api::<Pod>::all(client.clone()), launcher_pods)
-        .default_backoff()
-        // Of no use here, and half of a Pod's size.
-        .modify(|pod| pod.managed_fields_mut().clear())
-        .reflect(pod_writer)
-        .touched_objects();
+    let (vmis, vmi_events) = streams::vmis(&client);
+    let (pods, pod_events) = streams::pods(&client);
+    let (nodes, node_events) = streams::nodes(&client);
+    let (claims, claim_events) = streams::claims(&client);
     let context = Arc::new(Context {
         writer: Writer::new(client.clone(), instance),
         client: client.clone(),
-        config,
-        pods,
+        settings,
+        stores: Stores { pods, nodes, claims },
         failures: Failures::default(),
     });
-    Controller::new(Api::<Guarded>::all(client), watcher::Config::default())
+    let (of_nodes, of_claims) = (vmis.clone(), vmis.clone());
+    let served = Controller::for_stream(vmi_events, vmis.clone())
         .owns_stream(pod_events)
+        .watches_stream(node_events, move |node| streams::on_node(&node, &of_nodes))
+        .watches_stream(claim_events, move |claim| streams::using(&claim, &of_claims))
         .graceful_shutdown_on(stop)
         .run(
             reconcile,
@@ -83,35 +86,50 @@ pub async fn run(
                 Err(error) => tracing::warn!(error = chain(&error), "reconciliation failed"),
             }
             ready(())
-        })
-        .await;
+        });
+    tokio::select! {
+        () = served => {}
+        () = sweep(&context.stores, &vmis, &client, &context.writer) => {}
+    }
     tracing::info!(writes = %context.writer.counts(), "ended");
 }
 
 async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action, ReconcileError> {
-    let vmi = match &object.0 {
-        Ok(vmi) => vmi,
-        Err(unreadable) => {
-            let message = format!("the object cannot be read: {unreadable}; correct the field");
-            context.writer.tell(&*object, &Notice::warning("SyncFailed", message)).await?;
-            return Ok(Action::await_change());
-        }
-    };
-    // Before the first list of Pods has arrived, one that is there would look as if it were gone.
-    if context.pods.wait_until_ready().now_or_never().is_none() {
+    // Before the first lists have arrived, what is there would look as if it were gone.
+    let Stores { pods, nodes, claims } = &context.stores;
+    let lists = [
+        pods.wait_until_ready().now_or_never().is_some(),
+        nodes.wait_until_ready().now_or_never().is_some(),
+        claims.wait_until_ready().now_or_never().is_some(),
+    ];
+    if lists.contains(&false) {
         return Ok(Action::requeue(Duration::from_millis(100)));
     }
+    match &object.0 {
+        Ok(vmi) => serve(vmi, &context).await,
+        Err(error) => {
+            let message = format!("the object cannot be read: {error}; correct the field");
+            tell_unreadable(&object, &message, &context).await
+        }
+    }
+}
+
+async fn serve(vmi: &VirtualMachineInstance, context: &Context) -> Result<Action, ReconcileError> {
     let object = name(vmi);
-    let observed = observe(vmi, &context.pods, &context.client)
+    let now = Timestamp::now();
+    let observed = observe(vmi, &context.stores, &context.client, now)
         .await
         .map_err(|source| ReconcileError::Observe { object: object.clone(), source })?;
-    let now = Timestamp::now();
-    let plan = plan(vmi, &observed, &context.config, now);
+    let settings = Arc::clone(&context.settings.borrow());
+    let plan = plan(vmi, &observed, &settings, now);
     if let Some(wanted) = &plan.vmi {
         tracing::info!(vmi = object, from = ?vmi.status.phase, to = ?wanted.status.phase, "patch");
     }
     if let Some(pod) = &plan.create {
         tracing::info!(vmi = object, pod = pod.name_any(), "create Pod");
+    }
+    for pod in &plan.release {
+        tracing::info!(vmi = object, pod = pod.name_any(), "let Pod go");
     }
     for pod in &plan.delete {
         tracing::info!(vmi = object, pod = pod.name_any(), "delete Pod");
@@ -128,7 +146,41 @@ async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action
         Err(error) => return Err(error.into()),
     };
     context.failures.forget(&object);
-    Ok(again.map_or_else(Action::await_change, Action::requeue))
+    let is_over = vmi.status.phase.is_final() && vmi.metadata.deletion_timestamp.is_none();
+    Ok(match again {
+        Some(again) => Action::requeue(again),
+        None if is_over => Action::await_change(),
+        None => Action::requeue(AT_THE_LATEST),
+    })
+}
+
+/// Says on an object that it cannot be read, once. It can be deleted all the same.
+async fn tell_unreadable(
+    object: &Guarded,
+    message: &str,
+    context: &Context,
+) -> Result<Action, ReconcileError> {
+    if object.meta().deletion_timestamp.is_some() {
+        return serve(&unreadable::remains(object.meta().clone()), context).await;
+    }
+    let kind = ApiResource::erase::<VirtualMachineInstance>(&());
+    let namespace = object.namespace().unwrap_or_default();
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &namespace, &kind);
+    let failed = |source| ReconcileError::Observe { object: name(object), source };
+    let Some(raw) = api.get_opt(&object.name_any()).await.map_err(failed)? else {
+        return Ok(Action::await_change());
+    };
+    let raw = serde_json::to_value(raw).unwrap_or_default();
+    if let Some(patch) = unreadable::patch(&raw, message, Timestamp::now()) {
+        match context.writer.patch_raw(object, patch).await {
+            Err(error) if error.is_conflict() => {
+                return Ok(Action::requeue(Duration::from_secs(1)));
+            }
+            result => result?,
+        }
+        context.writer.tell(object, &Notice::warning("SyncFailed", message)).await?;
+    }
+    Ok(Action::await_change())
 }
 
 #[cfg(test)]

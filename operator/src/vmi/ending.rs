@@ -20,12 +20,12 @@ pub struct Ending {
     pub message: String,
 }
 
-/// A Pod that its node did not take, so that nothing of it ever ran.
+/// A Pod that came to nothing before its VM ran, for reasons that are not the VM's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
-    /// kubelet's reason.
+pub struct Setback {
+    /// In one word: kubelet's, the scheduler's, or whoever's it was.
     pub reason: String,
-    /// kubelet's message.
+    /// For people.
     pub message: String,
 }
 
@@ -64,46 +64,89 @@ pub(super) fn has_ended(pod: &core::Pod) -> bool {
     is_terminal(pod) || terminated(pod).is_some()
 }
 
-/// Whether the Pod's node refused to take it: the device plugin was away, or what the scheduler saw was no longer so.
-/// kubelet never tries again.
-pub(super) fn rejection(pod: &core::Pod) -> Option<Rejection> {
-    let status = pod.status.as_ref()?;
-    let reason = status.reason.as_deref()?;
-    // Out of cpu, memory, pods or a device: "OutOfcpu" and so on.
-    let refused = matches!(reason, "UnexpectedAdmissionError" | "NodeAffinity" | "NodeShutdown")
-        || reason.starts_with("OutOf");
-    (is_terminal(pod) && refused && !ever_ran(pod)).then(|| Rejection {
-        reason: reason.to_owned(),
-        message: status.message.clone().unwrap_or_default(),
+/// Whether a Pod that has ended is no end of its VirtualMachineInstance but the reason for a next attempt: the guest has
+/// not run, and that was not its doing. The device plugin was away, what the scheduler saw was no longer so, a more
+/// important Pod needed the room, the node went. kubelet never tries again.
+pub(super) fn setback(pod: &core::Pod, phase: Phase) -> Option<Setback> {
+    let before =
+        matches!(phase, Phase::Unset | Phase::Pending | Phase::Scheduling | Phase::Scheduled);
+    if !before || !has_ended(pod) {
+        return None;
+    }
+    let status = pod.status.as_ref();
+    let disruption = disruption(pod);
+    let (reason, message) = if ever_ran(pod) {
+        // It ran, the VM did not: only whoever ended it from outside excuses it.
+        let (reason, message) = disruption.filter(|_| !ended_by_itself(pod))?;
+        (Some(reason.to_owned()), Some(message.to_owned()))
+    } else {
+        let reason = status.and_then(|status| status.reason.clone());
+        let message = status.and_then(|status| status.message.clone());
+        (
+            reason.or_else(|| disruption.map(|(reason, _)| reason.to_owned())),
+            message.or_else(|| disruption.map(|(_, message)| message.to_owned())),
+        )
+    };
+    Some(Setback {
+        reason: reason.unwrap_or_else(|| "PodFailed".to_owned()),
+        message: message.unwrap_or_else(|| "its container was never started".to_owned()),
     })
 }
 
-/// The container has a state other than waiting. A node that shuts down gives running Pods the reason it also refuses
-/// new ones with.
+/// Who ended the Pod from outside, and why: preemption, eviction, a drained or lost node.
+pub(super) fn disruption(pod: &core::Pod) -> Option<(&str, &str)> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let is_it = |condition: &&core::PodCondition| {
+        condition.type_ == "DisruptionTarget" && condition.status == "True"
+    };
+    let condition = conditions.iter().find(is_it)?;
+    Some((
+        condition.reason.as_deref().unwrap_or("DisruptionTarget"),
+        condition.message.as_deref().unwrap_or_default(),
+    ))
+}
+
+/// The container has a state other than waiting. kubelet makes one up for a container that it never started, or cannot
+/// find any more: that one has no time of its start.
 fn ever_ran(pod: &core::Pod) -> bool {
     let state = container(pod).and_then(|status| status.state.as_ref());
-    state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
-        || terminated_before(pod).is_some()
+    let is_real = |end: &core::ContainerStateTerminated| {
+        end.reason.as_deref() != Some("ContainerStatusUnknown") || end.started_at.is_some()
+    };
+    state.is_some_and(|state| {
+        state.running.is_some() || state.terminated.as_ref().is_some_and(is_real)
+    }) || terminated_before(pod).is_some_and(is_real)
+}
+
+/// The launcher's exit status is that of one that was not killed.
+fn ended_by_itself(pod: &core::Pod) -> bool {
+    const SIGKILLED: i32 = 137;
+    const SIGTERMED: i32 = 143;
+    let end = terminated_before(pod).or_else(|| terminated(pod));
+    end.is_some_and(|end| !matches!(end.exit_code, KILLED | SIGKILLED | SIGTERMED))
 }
 
 /// How the Pod ended, if it has. `grace` is what the guest was given to switch itself off.
 pub(super) fn ending(pod: &core::Pod, grace: Duration) -> Option<Ending> {
-    if let Some(terminated) = terminated_before(pod).or_else(|| terminated(pod)) {
-        return Some(of_container(terminated, grace));
-    }
-    if !is_terminal(pod) {
+    let disruption = disruption(pod);
+    let mut ending = if let Some(end) = terminated_before(pod).or_else(|| terminated(pod)) {
+        of_container(end, grace)
+    } else if is_terminal(pod) {
+        let status = pod.status.as_ref();
+        let reason = status.and_then(|status| status.reason.clone());
+        let reason = reason.or_else(|| disruption.map(|(reason, _)| reason.to_owned()));
+        let reason = reason.unwrap_or_else(|| "PodFailed".to_owned());
+        let message = status.and_then(|status| status.message.clone());
+        let message =
+            message.unwrap_or_else(|| format!("the Pod ended without its container ({reason})"));
+        Ending { phase: Phase::Failed, reason, message }
+    } else {
         return None;
+    };
+    if let Some((reason, message)) = disruption {
+        ending.message = format!("{}; the Pod was ended ({reason}): {message}", ending.message);
     }
-    let status = pod.status.as_ref();
-    let reason =
-        status.and_then(|status| status.reason.clone()).unwrap_or_else(|| "PodFailed".to_owned());
-    let message = status.and_then(|status| status.message.clone());
-    Some(Ending {
-        phase: Phase::Failed,
-        message: message
-            .unwrap_or_else(|| format!("the Pod ended without its container ({reason})")),
-        reason,
-    })
+    Some(ending)
 }
 
 fn of_container(end: &core::ContainerStateTerminated, grace: Duration) -> Ending {
@@ -257,36 +300,81 @@ mod tests {
             (ending.phase, ending.reason.as_str(), ending.message.as_str()),
             (Phase::Failed, "Evicted", "low on memory")
         );
-        assert_eq!(rejection(&evicted), None);
+        assert_eq!(setback(&evicted, Phase::Running), None);
     }
 
     #[test]
     fn a_pod_that_runs_or_waits_has_not_ended() {
         for status in [json!({}), json!({ "phase": "Pending" }), json!({ "phase": "Running" })] {
             let pod = pod(&status);
-            assert!(!has_ended(&pod) && ending(&pod, GRACE).is_none() && rejection(&pod).is_none());
+            assert!(!has_ended(&pod) && ending(&pod, GRACE).is_none());
+            assert_eq!(setback(&pod, Phase::Scheduling), None);
         }
     }
 
     #[test]
-    fn a_pod_that_its_node_did_not_admit_is_a_rejection() {
+    fn a_pod_that_its_node_did_not_admit_is_a_setback() {
         for reason in [
             "UnexpectedAdmissionError",
             "OutOfcpu",
             "OutOfdevices.kubevirt.io/kvm",
             "NodeAffinity",
             "NodeShutdown",
+            "Evicted",
         ] {
             let refused = pod(&json!({ "phase": "Failed", "reason": reason, "message": "why" }));
-            let found = rejection(&refused).unwrap();
+            let found = setback(&refused, Phase::Scheduling).unwrap();
             assert_eq!((found.reason.as_str(), found.message.as_str()), (reason, "why"));
         }
     }
 
+    fn disrupted(mut pod: core::Pod) -> core::Pod {
+        let condition = json!([{ "type": "DisruptionTarget", "status": "True",
+            "reason": "PreemptionByScheduler", "message": "for another" }]);
+        pod.status.as_mut().unwrap().conditions = serde_json::from_value(condition).unwrap();
+        pod
+    }
+
     #[test]
-    fn a_pod_that_ran_is_no_rejection_whatever_its_reason() {
+    fn a_pod_that_was_ended_before_its_vm_ran_is_a_setback() {
+        let made_up = json!({ "exitCode": 137, "reason": "ContainerStatusUnknown" });
+        let killed = json!({ "exitCode": 80, "startedAt": "2026-01-01T00:00:00Z" });
+        for pod in [
+            disrupted(exited(&killed)),
+            disrupted(exited(&made_up)),
+            disrupted(pod(&json!({ "phase": "Failed" }))),
+        ] {
+            for phase in [Phase::Pending, Phase::Scheduling, Phase::Scheduled] {
+                assert_eq!(setback(&pod, phase).unwrap().reason, "PreemptionByScheduler");
+            }
+            assert_eq!(setback(&pod, Phase::Running), None, "the VM ran");
+        }
+        assert!(setback(&exited(&made_up), Phase::Scheduling).is_some());
+    }
+
+    #[test]
+    fn what_the_launcher_ended_with_by_itself_is_no_setback() {
+        for status in [0, 81, 84, 86, 128] {
+            let ended = exited(&json!({ "exitCode": status }));
+            assert_eq!(setback(&ended, Phase::Scheduling), None, "{status}");
+            assert_eq!(setback(&disrupted(ended), Phase::Scheduling), None, "{status}");
+        }
+    }
+
+    #[test]
+    fn who_ended_a_pod_is_told() {
+        let ended = ending(&disrupted(exited(&json!({ "exitCode": 80 }))), GRACE).unwrap();
+        assert!(
+            ended.message.ends_with("(PreemptionByScheduler): for another"),
+            "{}",
+            ended.message
+        );
+    }
+
+    #[test]
+    fn a_pod_that_ran_is_no_setback_whatever_its_reason() {
         let mut ran = exited(&json!({ "exitCode": 137 }));
         ran.status.as_mut().unwrap().reason = Some("NodeShutdown".into());
-        assert_eq!(rejection(&ran), None);
+        assert_eq!(setback(&ran, Phase::Scheduling), None);
     }
 }

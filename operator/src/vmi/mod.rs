@@ -11,20 +11,56 @@
 //!                         +-------------------------------------------------->+---> Succeeded, Failed
 //! ```
 //!
-//! It owns the launcher Pod, whose name follows from uid and attempt: a Pod that its node did not admit (the agent was
-//! away) is no end, but the reason for a next attempt. What else it writes on the object, and what it leaves to the node
-//! agent, is in `status`. Writes are merge patches with a resourceVersion: who loses observes again.
+//! It owns the launcher Pod, whose name follows from uid and attempt: a Pod that came to nothing before its VM ran, for
+//! reasons that are not the VM's, is no end but the reason for a next attempt. Writes are merge patches with a
+//! resourceVersion: who loses observes again. Who writes which field, and which conditions there are, is in
+//! `docs/operator.md`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `controller`, `streams` | watches, and what joins them with plan and writes |
+//! | `observe`, `apply` | what is read, what is written |
+//! | `plan` | what is to be done; `start` without a Pod, `live` with one, `deletion` |
+//! | `status`, `conditions` | what is written on the object |
+//! | `fate` | whether a launcher may still be running: proof of death only |
+//! | `ending` | how a Pod ended, and whether that is the end |
+//! | `claims` | how the claims of volumes stand |
+//! | `orphans` | Pods whose object is gone |
+//! | `unreadable` | objects that our types cannot read |
 
 mod apply;
+mod claims;
+mod conditions;
 mod controller;
+mod deletion;
 mod ending;
+mod fate;
+mod live;
+mod notice;
 mod observe;
+mod orphans;
 mod plan;
+mod start;
 mod status;
+mod streams;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod unreadable;
 
 pub use controller::run;
-pub use ending::{Ending, Rejection};
-pub use observe::Observed;
-pub use plan::{Notice, Plan, Severity, plan};
+pub use ending::{Ending, Setback};
+pub use fate::{Fate, Proof, fate, fate_on};
+pub use notice::{Notice, Severity};
+pub use observe::{Observed, Said};
+pub use plan::{Plan, plan};
+
+/// Why nobody knows whether a VM runs, and why it ended if it is certain that it does not.
+const NODE_UNRESPONSIVE: &str = "NodeUnresponsive";
+/// Why a Pod cannot be made in a cluster that does not know image volumes.
+const NO_IMAGES: (&str, &str) = (
+    "ImageVolumesNotServed",
+    "the cluster does not mount images as volumes: it takes Kubernetes 1.33 with the feature gate ImageVolume on API server and \
+     kubelets, or a later one",
+);

@@ -1,16 +1,18 @@
 //! What is to be done for a VirtualMachineInstance, from what was observed. Pure.
 
-use super::ending::{self, Ending, Rejection};
-use super::observe::{Observed, attempt};
+use super::deletion::delete;
+use super::ending::Ending;
+use super::fate::{Fate, fate};
+use super::live::live;
+use super::notice::Notice;
+use super::observe::Observed;
+use super::start::start;
 use super::status;
-use crate::Config;
-use crate::pod::launcher_pod;
+use crate::Settings;
 use corten_resources::cluster::VirtualMachineInstance;
-use corten_resources::names::LAUNCH_ATTEMPT_ANNOTATION;
-use corten_resources::served::Scope;
+use corten_resources::names::LAUNCHER_FINALIZER;
 use corten_resources::types::{ConditionStatus, Phase};
-use corten_resources::validate::{Finding, validate};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use std::sync::Arc;
@@ -24,6 +26,8 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 pub struct Plan {
     /// The object as it should be, if it is not.
     pub vmi: Option<Box<VirtualMachineInstance>>,
+    /// Pods of which nothing runs any more: they are let go.
+    pub release: Vec<Arc<Pod>>,
     /// Pods to delete.
     pub delete: Vec<Arc<Pod>>,
     /// A Pod to create.
@@ -34,33 +38,24 @@ pub struct Plan {
     pub again: Option<Duration>,
 }
 
-/// An event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// Whether something went wrong. Tools take every warning for a failure.
-    pub severity: Severity,
-    /// In one word, as KubeVirt's.
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
-}
-
-/// Whether something went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// It did not.
-    Normal,
-    /// It did.
-    Warning,
-}
-
-impl Notice {
-    pub(crate) fn normal(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Normal, reason, message: message.into() }
+impl Plan {
+    /// Looks again after this time at the latest.
+    pub(super) fn look_again(&mut self, after: Duration) {
+        self.again = Some(self.again.map_or(after, |known| known.min(after)));
     }
 
-    pub(crate) fn warning(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, reason, message: message.into() }
+    /// Deletes a Pod, unless that has been asked for.
+    pub(super) fn delete(&mut self, pod: &Arc<Pod>) {
+        if !is_going(pod) {
+            self.delete.push(Arc::clone(pod));
+        }
+    }
+
+    /// Lets a Pod go that is ours to hold.
+    pub(super) fn release(&mut self, pod: &Arc<Pod>) {
+        if pod.finalizers().iter().any(|name| name == LAUNCHER_FINALIZER) {
+            self.release.push(Arc::clone(pod));
+        }
     }
 }
 
@@ -68,160 +63,52 @@ impl Notice {
 pub fn plan(
     vmi: &VirtualMachineInstance,
     observed: &Observed,
-    config: &Config,
+    settings: &Settings,
     now: Timestamp,
 ) -> Plan {
     let mut wanted = vmi.clone();
     let mut plan = Plan::default();
     if vmi.metadata.deletion_timestamp.is_some() {
         delete(&mut wanted, observed, now, &mut plan);
-    } else if !vmi.status.phase.is_final() {
+    } else if vmi.status.phase.is_final() {
+        let pods = observed.pod.iter().chain(&observed.earlier);
+        for pod in pods.filter(|pod| is_of(pod, vmi) && is_dead(vmi, pod, observed)) {
+            plan.release(pod);
+        }
+    } else {
         status::accept(&mut wanted, now);
         // Left over of attempts that came to nothing.
-        plan.delete.extend(observed.earlier.iter().filter(|pod| !is_going(pod)).cloned());
+        for pod in observed.earlier.iter().filter(|pod| is_of(pod, vmi)) {
+            if is_dead(vmi, pod, observed) {
+                plan.release(pod);
+            }
+            plan.delete(pod);
+        }
         match &observed.pod {
-            Some(pod) => live(&mut wanted, pod, now, &mut plan),
-            None => start(&mut wanted, config, now, &mut plan),
+            Some(pod) => live(&mut wanted, pod, observed, now, &mut plan),
+            None => start(&mut wanted, observed, settings, now, &mut plan),
         }
     }
     plan.vmi = (wanted != *vmi).then(|| Box::new(wanted));
     plan
 }
 
-/// There is no Pod.
-fn start(vmi: &mut VirtualMachineInstance, config: &Config, now: Timestamp, plan: &mut Plan) {
-    if !vmi.status.active_pods.is_empty() {
-        // It was there and had a node, and its exit status is gone with it: deleted by force, or its node is lost.
-        return end(vmi, &pod_gone(), now, plan);
-    }
-    let mut findings = validate(&vmi.spec, Scope::Cluster);
-    findings.retain(Finding::is_refusal);
-    let pod = match findings.first() {
-        Some(first) => Err((first.reason.as_str(), list(&findings))),
-        None => launcher_pod(vmi, attempt(vmi), config)
-            .map_err(|found| (found.reason.as_str(), found.to_string())),
-    };
-    match pod {
-        Ok(pod) => {
-            // What stands in Synchronized goes away when the Pod is there: until then it may be why there is none.
-            let message = format!("Created virtual machine pod {}", pod.name_any());
-            plan.notices.push(Notice::normal("SuccessfulCreate", message));
-            if vmi.spec.domain.devices.autoattach_pod_interface != Some(false) {
-                let message = "the guest has no network: Pod networks are not served yet";
-                plan.notices.push(Notice::normal("NoNetwork", message));
-            }
-            plan.create = Some(Box::new(pod));
-        }
-        Err((reason, message)) => {
-            let told =
-                vmi.status.condition(status::SYNCHRONIZED).and_then(|known| known.message.as_ref());
-            if told != Some(&message) {
-                plan.notices.push(Notice::warning("SyncFailed", message.clone()));
-            }
-            status::set(
-                vmi,
-                status::SYNCHRONIZED,
-                ConditionStatus::False,
-                Some((reason, &message)),
-                now,
-            );
-        }
-    }
+/// Whether the launcher of one of its Pods may still be running. The noted boot is that of the one that it lists.
+pub(super) fn fate_of(vmi: &VirtualMachineInstance, pod: &Pod, observed: &Observed) -> Fate {
+    let noted = status::noted_boot_id(vmi).filter(|_| status::lists(vmi, pod));
+    fate(pod, observed.node_of(pod), noted)
 }
 
-fn list(findings: &[Finding]) -> String {
-    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+fn is_dead(vmi: &VirtualMachineInstance, pod: &Pod, observed: &Observed) -> bool {
+    matches!(fate_of(vmi, pod, observed), Fate::Dead(_))
 }
 
-fn pod_gone() -> Ending {
-    Ending {
-        phase: Phase::Failed,
-        reason: "PodDeleted".to_owned(),
-        message: "the launcher Pod was deleted, and nobody saw how it ended".to_owned(),
-    }
-}
-
-/// There is a Pod.
-fn live(vmi: &mut VirtualMachineInstance, pod: &Arc<Pod>, now: Timestamp, plan: &mut Plan) {
-    if !is_of(pod, vmi) {
-        let message = format!("Pod {} is not this object's: delete it", pod.name_any());
-        status::set(
-            vmi,
-            status::SYNCHRONIZED,
-            ConditionStatus::False,
-            Some(("FailedCreate", &message)),
-            now,
-        );
-        return;
-    }
-    if let Some(rejection) = ending::rejection(pod) {
-        return retry(vmi, pod, &rejection, now, plan);
-    }
-    if let Some(ending) = ending::ending(pod, vmi.spec.grace_period()) {
-        // One that kubelet has started again, as it does when its image was changed, is another launcher: not this VM's.
-        delete_unless_over(pod, plan);
-        return end(vmi, &ending, now, plan);
-    }
-    if !vmi.status.active_pods.is_empty() && !status::lists(vmi, pod) {
-        // Another one of this name had the VM: this one was made from a cache that was behind.
-        delete_unless_over(pod, plan);
-        return end(vmi, &pod_gone(), now, plan);
-    }
-    let node = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.node_name.as_deref())
-        .filter(|node| !node.is_empty());
-    if let Some(node) = node
-        && !status::is_bound(vmi, pod, node)
-    {
-        status::bind(vmi, pod, node, now);
-    }
-    if vmi.status.phase == Phase::Scheduling && status::is_up(pod) {
-        status::enter(vmi, Phase::Scheduled, now);
-    }
-    status::follow(vmi, pod, now);
-}
-
-fn delete_unless_over(pod: &Arc<Pod>, plan: &mut Plan) {
-    if !ending::has_ended(pod) && !is_going(pod) {
-        plan.delete.push(Arc::clone(pod));
-    }
-}
-
-/// The Pod's node did not admit it: a next attempt, after a while that grows. kubelet would never try again.
-fn retry(
+pub(super) fn end(
     vmi: &mut VirtualMachineInstance,
-    pod: &Arc<Pod>,
-    rejection: &Rejection,
+    ending: &Ending,
     now: Timestamp,
     plan: &mut Plan,
 ) {
-    let attempt = attempt(vmi);
-    let created = pod.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-    let due = created + pause_after(attempt);
-    if now < due {
-        plan.again = Some(due.duration_since(now).unsigned_abs());
-        return;
-    }
-    status::unbind(vmi);
-    let next = attempt.saturating_add(1).to_string();
-    vmi.annotations_mut().insert(LAUNCH_ATTEMPT_ANNOTATION.to_owned(), next);
-    plan.delete.push(Arc::clone(pod));
-    // Not a warning: it goes on.
-    let Rejection { reason, message } = rejection;
-    plan.notices.push(Notice::normal(
-        "PodRejected",
-        format!("{} was not admitted ({reason}): {message}", pod.name_any()),
-    ));
-}
-
-/// One second, then twice as long each time, a minute at most.
-fn pause_after(attempt: u32) -> SignedDuration {
-    SignedDuration::from_secs(1 << attempt.min(6)).min(SignedDuration::from_secs(60))
-}
-
-fn end(vmi: &mut VirtualMachineInstance, ending: &Ending, now: Timestamp, plan: &mut Plan) {
     status::end(vmi, ending, now);
     let message =
         format!("The VirtualMachineInstance ended ({}): {}", ending.reason, ending.message);
@@ -231,35 +118,50 @@ fn end(vmi: &mut VirtualMachineInstance, ending: &Ending, now: Timestamp, plan: 
     });
 }
 
-/// The object is being deleted: first its Pods end, then it is let go.
-fn delete(vmi: &mut VirtualMachineInstance, observed: &Observed, now: Timestamp, plan: &mut Plan) {
-    if !status::is_accepted(vmi) {
-        return;
+/// Its Pod is gone, and with it how it ended.
+pub(super) fn pod_gone() -> Ending {
+    Ending {
+        phase: Phase::Failed,
+        reason: "PodDeleted".to_owned(),
+        message: "the launcher Pod was deleted, and nobody saw how it ended".to_owned(),
     }
-    let own = observed.pod.iter().chain(&observed.earlier).filter(|pod| is_of(pod, vmi));
-    let running: Vec<_> = own.filter(|pod| !ending::has_ended(pod)).cloned().collect();
-    if !running.is_empty() {
-        for pod in running.into_iter().filter(|pod| !is_going(pod)) {
-            let message = format!("Deleted virtual machine pod {}", pod.name_any());
-            plan.notices.push(Notice::normal("SuccessfulDelete", message));
-            plan.delete.push(pod);
-        }
-        // The watch tells of its end, unless its label was taken away.
-        plan.again = Some(LOOK_AGAIN);
-        return;
+}
+
+/// Its node is gone for certain.
+pub(super) fn node_lost(proof: super::fate::Proof) -> Ending {
+    Ending {
+        phase: Phase::Failed,
+        reason: super::NODE_UNRESPONSIVE.to_owned(),
+        message: format!("the VM ended with its node: {}", proof.text()),
     }
-    if !vmi.status.phase.is_final() {
-        let pod = observed.pod.as_ref();
-        let ending = pod
-            .and_then(|pod| ending::ending(pod, vmi.spec.grace_period()))
-            .unwrap_or_else(pod_gone);
-        status::end(vmi, &ending, now);
+}
+
+/// Its node does not answer: nobody knows whether it runs, so nothing is begun anew. Told once.
+pub(super) fn unresponsive(
+    vmi: &mut VirtualMachineInstance,
+    node: &str,
+    now: Timestamp,
+    plan: &mut Plan,
+) {
+    let waiting = if vmi.metadata.deletion_timestamp.is_some() {
+        "the object is deleted once its end is proven"
+    } else {
+        "it is started nowhere else until its end is proven"
+    };
+    let message = format!(
+        "node {node} does not answer and may still run the VM: {waiting}; bring the node back, or make sure that it is off and \
+         delete its Node or give it the taint node.kubernetes.io/out-of-service"
+    );
+    let known = status::reason(vmi, status::READY) == Some(super::NODE_UNRESPONSIVE);
+    let why = Some((super::NODE_UNRESPONSIVE, message.as_str()));
+    status::set(vmi, status::READY, ConditionStatus::False, why, now);
+    if !known {
+        plan.notices.push(Notice::warning(super::NODE_UNRESPONSIVE, message));
     }
-    status::release(vmi);
 }
 
 /// Its deletion has been asked for.
-fn is_going(pod: &Pod) -> bool {
+pub(super) fn is_going(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
@@ -267,7 +169,7 @@ fn is_going(pod: &Pod) -> bool {
 ///
 /// Kind and group count: a policy lets nobody but the operator name a VirtualMachineInstance as a Pod's controller, but
 /// anybody may name something else, with any uid.
-fn is_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+pub(super) fn is_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
     owner.is_some_and(|owner| {
         let group = owner.api_version.split_once('/').map(|(group, _)| group);
@@ -277,7 +179,3 @@ fn is_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
             && vmi.uid().is_some_and(|uid| uid == owner.uid)
     })
 }
-
-#[cfg(test)]
-#[path = "plan_tests.rs"]
-mod tests;

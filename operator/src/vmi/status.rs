@@ -1,31 +1,38 @@
 //! The parts of a VirtualMachineInstance that the operator writes. Pure: each changes an object in memory.
 //!
-//! | who | writes |
-//! |---|---|
-//! | operator | finalizer; phases Pending, Scheduling, Scheduled, Succeeded, Failed; reason |
-//! | operator | nodeName with its label, activePods, launch attempt; conditions Synchronized, PodScheduled, Ready |
-//! | operator | runtimeUser, qosClass, launcherContainerImageVersion, memory.memoryOverhead |
-//! | agent of the node | Running, and everything the guest tells |
+//! Who else writes what is in `docs/operator.md`.
 
-use super::ending::{Ending, container};
+use super::ending::Ending;
 use crate::pod::memory_overhead;
 use corten_resources::Quantity;
 use corten_resources::cluster::VirtualMachineInstance;
-use corten_resources::names::{LAUNCHER_USER, NODE_NAME_LABEL, VMI_FINALIZER, VMI_FINALIZER_OLD};
+use corten_resources::names::{
+    BOOT_ID_ANNOTATION, LAUNCHER_USER, NODE_NAME_LABEL, VMI_FINALIZER, VMI_FINALIZER_OLD,
+};
 use corten_resources::types::{Condition, ConditionStatus, Phase, PhaseTransition};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-/// Condition: the operator and the node can do what the object says.
+/// Condition: the operator and the node can do what the object says. As in KubeVirt it is there only while they cannot.
 pub(super) const SYNCHRONIZED: &str = "Synchronized";
 /// Condition: the Pod has a node. Copied from the Pod.
 pub(super) const POD_SCHEDULED: &str = "PodScheduled";
 /// Condition: the guest runs, and its Pod is ready.
 pub(super) const READY: &str = "Ready";
+/// Condition: something that it needs is being made.
+pub(super) const PROVISIONING: &str = "Provisioning";
+/// Condition: what its DataVolumes are to hold is there.
+pub(super) const DATA_VOLUMES_READY: &str = "DataVolumesReady";
+/// Condition: it can be moved to another node while it runs.
+pub(super) const LIVE_MIGRATABLE: &str = "LiveMigratable";
 
 /// Why a guest that has not started, or has ended, cannot be used.
-const NOT_RUNNING: (&str, &str) = ("GuestNotRunning", "the guest is not running");
+pub(super) const NOT_RUNNING: (&str, &str) = ("GuestNotRunning", "the guest is not running");
+/// Why one without a Pod cannot.
+pub(super) const NO_POD: (&str, &str) = ("PodNotExists", "there is no launcher Pod yet");
+const NO_MIGRATION: (&str, &str) =
+    ("MigrationNotServed", "migration comes with a later release: the VM stays on its node");
 
 /// Moves to a phase, and notes when. Nothing if it is there already.
 pub(super) fn enter(vmi: &mut VirtualMachineInstance, phase: Phase, now: Timestamp) {
@@ -42,19 +49,19 @@ pub(super) fn enter(vmi: &mut VirtualMachineInstance, phase: Phase, now: Timesta
 }
 
 /// As Kubernetes writes times: whole seconds.
-fn time(now: Timestamp) -> String {
+pub(super) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Takes charge of an object.
+/// Takes charge of an object. Where admission has done so there is nothing left to write.
 pub(super) fn accept(vmi: &mut VirtualMachineInstance, now: Timestamp) {
-    if !vmi.finalizers().iter().any(|name| is_ours(name)) {
+    if !is_accepted(vmi) {
         vmi.finalizers_mut().push(VMI_FINALIZER.to_owned());
     }
     if vmi.status.phase.is_unset() {
         enter(vmi, Phase::Pending, now);
         vmi.status.runtime_user = Some(LAUNCHER_USER);
-        set(vmi, READY, ConditionStatus::False, Some(NOT_RUNNING), now);
+        set(vmi, READY, ConditionStatus::False, Some(NO_POD), now);
     }
 }
 
@@ -88,14 +95,18 @@ pub(super) fn bind(vmi: &mut VirtualMachineInstance, pod: &Pod, node: &str, now:
         .and_then(|container| container.image.clone());
     vmi.status.launcher_container_image_version = image;
     vmi.status.qos_class = pod.status.as_ref().and_then(|status| status.qos_class.clone());
-    if let (Ok(guest), Ok(topology)) = (vmi.spec.guest_memory(), vmi.spec.topology()) {
-        let overhead = Quantity::of_bytes(memory_overhead(guest, topology.vcpus()));
+    if vmi.status.runtime_user.is_none() {
+        vmi.status.runtime_user = Some(LAUNCHER_USER);
+    }
+    if let Ok(overhead) = memory_overhead(&vmi.spec) {
+        let overhead = Quantity::of_bytes(overhead);
         vmi.status.memory.get_or_insert_default().memory_overhead = Some(overhead);
     }
     set(vmi, POD_SCHEDULED, ConditionStatus::True, None, now);
+    set(vmi, LIVE_MIGRATABLE, ConditionStatus::False, Some(NO_MIGRATION), now);
 }
 
-/// The object lists the Pod as the one that runs it.
+/// The object lists the Pod as the one that runs it. Only then can its VM have run: agents give others nothing.
 pub(super) fn lists(vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
     vmi.status.active_pods.contains_key(&pod.uid().unwrap_or_default())
 }
@@ -115,6 +126,13 @@ pub(super) fn unbind(vmi: &mut VirtualMachineInstance) {
     vmi.status.node_name = None;
     vmi.status.active_pods.clear();
     vmi.labels_mut().remove(NODE_NAME_LABEL);
+    vmi.annotations_mut().remove(BOOT_ID_ANNOTATION);
+}
+
+/// The boot in which its launcher was seen running.
+pub(super) fn noted_boot_id(vmi: &VirtualMachineInstance) -> Option<&str> {
+    let annotations = vmi.metadata.annotations.as_ref()?;
+    annotations.get(BOOT_ID_ANNOTATION).map(String::as_str).filter(|id| !id.is_empty())
 }
 
 /// The guest has ended.
@@ -122,6 +140,8 @@ pub(super) fn end(vmi: &mut VirtualMachineInstance, ending: &Ending, now: Timest
     enter(vmi, ending.phase, now);
     vmi.status.reason = Some(ending.reason.clone());
     set(vmi, READY, ConditionStatus::False, Some((NOT_RUNNING.0, &ending.message)), now);
+    clear(vmi, SYNCHRONIZED);
+    clear(vmi, PROVISIONING);
 }
 
 /// Sets a condition; its time changes only with its status. The list is also others': theirs stay as they are.
@@ -154,62 +174,14 @@ pub(super) fn set(
     });
 }
 
-/// Takes a condition away. As in KubeVirt, Synchronized is there only while something is wrong.
+/// Takes a condition away.
 pub(super) fn clear(vmi: &mut VirtualMachineInstance, kind: &str) {
     vmi.status.conditions.retain(|condition| condition.kind != kind);
 }
 
-/// Conditions that follow from the Pod: how it stands with its node and its images, whether the guest can be used.
-pub(super) fn follow(vmi: &mut VirtualMachineInstance, pod: &Pod, now: Timestamp) {
-    if let Some((reason, message)) = unscheduled(pod) {
-        set(vmi, POD_SCHEDULED, ConditionStatus::False, Some((reason, message)), now);
-    }
-    match stuck(pod) {
-        Some(why) => set(vmi, SYNCHRONIZED, ConditionStatus::False, Some(why), now),
-        None => clear(vmi, SYNCHRONIZED),
-    }
-    let terminating = pod.metadata.deletion_timestamp.is_some();
-    let why = match vmi.status.phase {
-        _ if terminating => Some(("PodTerminating", "the Pod is being deleted")),
-        Phase::Running if is_ready(pod) => None,
-        Phase::Running => Some(("PodNotReady", "the Pod is not ready")),
-        _ => Some(NOT_RUNNING),
-    };
-    let status = if why.is_some() { ConditionStatus::False } else { ConditionStatus::True };
-    set(vmi, READY, status, why, now);
-}
-
-fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a k8s_openapi::api::core::v1::PodCondition> {
-    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
-}
-
-fn unscheduled(pod: &Pod) -> Option<(&str, &str)> {
-    let condition =
-        condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
-    Some((
-        condition.reason.as_deref().unwrap_or("Unschedulable"),
-        condition.message.as_deref().unwrap_or_default(),
-    ))
-}
-
-/// Why the container does not start, if something is in its way.
-fn stuck(pod: &Pod) -> Option<(&str, &str)> {
-    let waiting = container(pod)?.state.as_ref()?.waiting.as_ref()?;
-    let reason = waiting.reason.as_deref()?;
-    // These two are the ordinary way.
-    (!matches!(reason, "ContainerCreating" | "PodInitializing"))
-        .then(|| (reason, waiting.message.as_deref().unwrap_or_default()))
-}
-
-/// The launcher's container runs.
-pub(super) fn is_up(pod: &Pod) -> bool {
-    container(pod)
-        .and_then(|status| status.state.as_ref())
-        .is_some_and(|state| state.running.is_some())
+/// The reason that a condition gives.
+pub(super) fn reason<'a>(vmi: &'a VirtualMachineInstance, kind: &str) -> Option<&'a str> {
+    vmi.status.condition(kind)?.reason.as_deref()
 }
 
 #[cfg(test)]
@@ -218,19 +190,19 @@ mod tests {
     use crate::vmi::testing::{minimal_vmi, now};
 
     #[test]
-    fn a_phase_is_noted_once_with_its_time() {
+    fn entering_a_phase_twice_is_noted_once_and_in_whole_seconds() {
         let mut vmi = minimal_vmi(|_| ());
         enter(&mut vmi, Phase::Pending, now(0));
         enter(&mut vmi, Phase::Pending, now(5));
-        enter(&mut vmi, Phase::Scheduling, now(7));
-        let noted: Vec<_> = vmi
+        enter(&mut vmi, Phase::Scheduling, now(7) + jiff::SignedDuration::from_millis(900));
+        let times: Vec<_> = vmi
             .status
             .phase_transition_timestamps
             .iter()
             .map(|entry| (entry.phase, entry.phase_transition_timestamp.as_str()))
             .collect();
         assert_eq!(
-            noted,
+            times,
             [(Phase::Pending, "2026-01-01T00:00:00Z"), (Phase::Scheduling, "2026-01-01T00:00:07Z")]
         );
     }
@@ -270,5 +242,16 @@ mod tests {
             release(&mut vmi);
             assert_eq!(vmi.finalizers(), ["other/one"]);
         }
+    }
+
+    #[test]
+    fn what_admission_has_accepted_needs_no_write() {
+        let mut vmi = minimal_vmi(|vmi| {
+            vmi["metadata"]["finalizers"] = serde_json::json!([VMI_FINALIZER]);
+            vmi["status"] = serde_json::json!({ "phase": "Pending", "runtimeUser": 107 });
+        });
+        let before = vmi.clone();
+        accept(&mut vmi, now(0));
+        assert_eq!(vmi, before);
     }
 }

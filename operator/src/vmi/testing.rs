@@ -1,17 +1,22 @@
 //! Objects for tests.
 
-use crate::Config;
+use crate::pod::Claims;
+use crate::{SeccompKind, Settings};
 use corten_resources::cluster::VirtualMachineInstance;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 pub(crate) const UID: &str = "0b6c2f4e-2f1c-4c8e-9a40-6f0e8f5b7a11";
 
-pub(crate) fn config() -> Config {
-    Config {
+pub(crate) fn settings() -> Settings {
+    Settings {
         launcher_image: "corten.test/launcher:1".to_owned(),
         launcher_pull_policy: "IfNotPresent".to_owned(),
+        seccomp: SeccompKind::Localhost,
+        cpu_allocation_ratio: 10,
+        image_pull_secrets: Vec::new(),
     }
 }
 
@@ -37,14 +42,15 @@ pub(crate) fn minimal_vmi(change: impl FnOnce(&mut Value)) -> VirtualMachineInst
     serde_json::from_value(vmi).unwrap()
 }
 
-/// Its Pod, as created and with `change` made to it.
+/// Its Pod, as created and with `change` made to it. Its claims are there.
 pub(crate) fn pod(
     vmi: &VirtualMachineInstance,
     attempt: u32,
     change: impl FnOnce(&mut Value),
 ) -> Pod {
-    let mut pod =
-        serde_json::to_value(crate::pod::launcher_pod(vmi, attempt, &config()).unwrap()).unwrap();
+    let claims = claims(super::claims::used(&vmi.spec).map(|used| claim(used.claim, |_| ())));
+    let pod = crate::pod::launcher_pod(vmi, attempt, &claims, &settings()).unwrap();
+    let mut pod = serde_json::to_value(pod).unwrap();
     pod["metadata"]["uid"] = json!(format!("pod-{attempt}"));
     pod["metadata"]["creationTimestamp"] = json!(now(0).to_string());
     pod["status"] = json!({ "phase": "Pending", "qosClass": "Burstable" });
@@ -55,4 +61,31 @@ pub(crate) fn pod(
 /// State of the launcher's container, for a Pod's `status.containerStatuses`.
 pub(crate) fn container(state: &Value) -> Value {
     json!([{ "name": "compute", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state }])
+}
+
+/// A node that is well, with `change` made to it.
+pub(crate) fn node(name: &str, change: impl FnOnce(&mut Value)) -> Node {
+    let mut node = json!({ "metadata": { "name": name }, "spec": {}, "status": {
+        "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": now(0).to_string() }],
+        "nodeInfo": { "architecture": "amd64", "bootID": "boot-1", "containerRuntimeVersion": "", "kernelVersion": "",
+            "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": "" } } });
+    change(&mut node);
+    serde_json::from_value(node).unwrap()
+}
+
+/// A claim that has its volume, with `change` made to it.
+pub(crate) fn claim(name: &str, change: impl FnOnce(&mut Value)) -> PersistentVolumeClaim {
+    let mut claim = json!({
+        "metadata": { "name": name, "namespace": "guests" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } }, "volumeMode": "Filesystem" },
+        "status": { "phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "2Gi" } },
+    });
+    change(&mut claim);
+    serde_json::from_value(claim).unwrap()
+}
+
+pub(crate) fn claims(all: impl IntoIterator<Item = PersistentVolumeClaim>) -> Claims {
+    let entry =
+        |claim: PersistentVolumeClaim| (claim.metadata.name.clone().unwrap(), Arc::new(claim));
+    all.into_iter().map(entry).collect()
 }

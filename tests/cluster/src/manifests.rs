@@ -11,7 +11,8 @@ pub fn coredns(nodes: u8) -> String {
 
 /// Nodes that kwok plays: they are ready, and their Pods run in name only.
 pub fn simulated_nodes(count: u16) -> Value {
-    let resources = json!({ "cpu": "32", "memory": "256Gi", "pods": "512" });
+    let resources =
+        json!({ "cpu": "32", "memory": "256Gi", "pods": "512", "ephemeral-storage": "1Ti" });
     let nodes: Vec<Value> = (1..=count)
         .map(|number| {
             let name = simulated_name(number);
@@ -26,6 +27,8 @@ pub fn simulated_nodes(count: u16) -> Value {
                         "kubernetes.io/os": "linux",
                         "kubernetes.io/arch": "amd64",
                         "type": "kwok",
+                        // There is no agent that would say so.
+                        "kubevirt.io/schedulable": "true",
                     },
                 },
                 "status": { "allocatable": resources, "capacity": resources },

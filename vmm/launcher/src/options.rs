@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use corten_resources::names::{KERNEL_BOOT_MOUNT, SCRATCH_MOUNT, SECRETS_MOUNT, VOLUMES_MOUNT};
 use thiserror::Error;
 
 /// Paths that the launcher uses.
@@ -28,10 +29,10 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             door: "/var/run/corten/door".into(),
-            kernel_boot: "/var/run/corten/kernel-boot".into(),
-            volumes: "/var/run/corten/volumes".into(),
-            secrets: "/var/run/corten/secrets".into(),
-            scratch: "/var/run/corten/scratch".into(),
+            kernel_boot: KERNEL_BOOT_MOUNT.into(),
+            volumes: VOLUMES_MOUNT.into(),
+            secrets: SECRETS_MOUNT.into(),
+            scratch: SCRATCH_MOUNT.into(),
             vmm: "/corten-vmm".into(),
             termination_log: "/dev/termination-log".into(),
         }

@@ -1,71 +1,12 @@
-//! The life of a VirtualMachineInstance, step by step.
+//! From its creation to its end.
 
 use super::*;
-use crate::vmi::testing::{config, container, minimal_vmi, now, pod};
-use corten_resources::names::{NODE_NAME_LABEL, VMI_FINALIZER};
-use serde_json::{Value, json};
-
-fn planned(vmi: &VirtualMachineInstance, pod: Option<Pod>, at: i64) -> Plan {
-    let observed = Observed { pod: pod.map(Arc::new), earlier: Vec::new() };
-    plan(vmi, &observed, &config(), now(at))
-}
-
-/// The object after the plan.
-fn after(plan: &Plan) -> &VirtualMachineInstance {
-    plan.vmi.as_deref().expect("the object is changed")
-}
-
-/// One that the operator has accepted, with `change` made to it.
-fn accepted(change: impl FnOnce(&mut Value)) -> VirtualMachineInstance {
-    let vmi = minimal_vmi(|_| ());
-    let mut vmi = serde_json::to_value(after(&planned(&vmi, None, 0))).unwrap();
-    change(&mut vmi);
-    serde_json::from_value(vmi).unwrap()
-}
-
-/// One whose Pod has a node.
-fn bound() -> VirtualMachineInstance {
-    let vmi = accepted(|_| ());
-    after(&planned(&vmi, Some(bound_pod(&vmi, |_| ())), 1)).clone()
-}
-
-fn bound_pod(vmi: &VirtualMachineInstance, change: impl FnOnce(&mut Value)) -> Pod {
-    pod(vmi, 0, |pod| {
-        pod["spec"]["nodeName"] = json!("node1");
-        change(pod);
-    })
-}
-
-/// One whose node agent has written Running.
-fn running() -> VirtualMachineInstance {
-    let mut vmi = bound();
-    status::enter(&mut vmi, Phase::Running, now(2));
-    vmi
-}
-
-fn deleted(vmi: &VirtualMachineInstance) -> VirtualMachineInstance {
-    let mut vmi = serde_json::to_value(vmi).unwrap();
-    vmi["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
-    serde_json::from_value(vmi).unwrap()
-}
-
-fn running_pod(vmi: &VirtualMachineInstance) -> Pod {
-    bound_pod(vmi, |pod| {
-        pod["status"]["phase"] = json!("Running");
-        pod["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
-        pod["status"]["containerStatuses"] = container(&json!({ "running": {} }));
-    })
-}
-
-fn ended_pod(vmi: &VirtualMachineInstance, status: i32) -> Pod {
-    bound_pod(vmi, |pod| {
-        pod["status"]["phase"] = json!("Failed");
-        pod["status"]["containerStatuses"] = container(
-            &json!({ "terminated": { "exitCode": status, "reason": "Error",
-            "message": json!({ "reason": "panicked", "text": "the guest's kernel panicked", "detail": null }).to_string() } }),
-        );
-    })
-}
+use crate::pod::{Claims, launcher_pod};
+use crate::vmi::live::pause_after;
+use corten_resources::names::{LAUNCH_ATTEMPT_ANNOTATION, NODE_NAME_LABEL, VMI_FINALIZER};
+use corten_resources::types::ConditionStatus;
+use kube::ResourceExt;
+use std::time::Duration;
 
 #[test]
 fn a_new_object_is_accepted_and_gets_its_pod_at_once() {
@@ -76,7 +17,7 @@ fn a_new_object_is_accepted_and_gets_its_pod_at_once() {
     assert_eq!((wanted.status.phase, wanted.status.runtime_user), (Phase::Pending, Some(107)));
     assert_eq!(
         plan.create.unwrap().name_any(),
-        launcher_pod(&vmi, 0, &config()).unwrap().name_any()
+        launcher_pod(&vmi, 0, &Claims::new(), &settings()).unwrap().name_any()
     );
     assert_eq!(plan.notices[0].reason, "SuccessfulCreate");
 }
@@ -90,7 +31,7 @@ fn an_accepted_object_without_a_pod_gets_it_without_another_write() {
 #[test]
 fn what_cannot_be_run_gets_a_condition_by_path_and_no_pod() {
     let vmi = minimal_vmi(|vmi| {
-        vmi["spec"]["volumes"] = json!([{ "name": "root" }]);
+        vmi["spec"]["domain"]["cpu"] = json!({ "dedicatedCpuPlacement": true });
         vmi["spec"]["domain"]["memory"]["guest"] = json!("lots");
     });
     let plan = planned(&vmi, None, 0);
@@ -99,7 +40,8 @@ fn what_cannot_be_run_gets_a_condition_by_path_and_no_pod() {
     assert_eq!(condition.reason.as_deref(), Some("FieldNotServed"));
     let message = condition.message.as_deref().unwrap();
     assert!(
-        message.contains("spec.volumes: ") && message.contains("spec.domain.memory.guest: "),
+        message.contains("spec.domain.cpu.dedicatedCpuPlacement: ")
+            && message.contains("spec.domain.memory.guest: "),
         "{message}"
     );
     assert_eq!(after(&plan).status.phase, Phase::Pending);
@@ -112,9 +54,11 @@ fn what_cannot_be_run_gets_a_condition_by_path_and_no_pod() {
 
 #[test]
 fn what_could_not_be_run_and_was_corrected_gets_its_pod() {
-    let broken = minimal_vmi(|vmi| vmi["spec"]["volumes"] = json!([{ "name": "root" }]));
+    let broken = minimal_vmi(|vmi| {
+        vmi["spec"]["domain"]["cpu"] = json!({ "dedicatedCpuPlacement": true });
+    });
     let mut vmi = after(&planned(&broken, None, 0)).clone();
-    vmi.spec.volumes.clear();
+    vmi.spec.domain.cpu = None;
     let plan = planned(&vmi, None, 1);
     assert!(plan.create.is_some() && plan.vmi.is_none());
     let there = planned(&vmi, Some(pod(&vmi, 0, |_| ())), 2);
@@ -310,7 +254,10 @@ fn a_pod_that_was_not_admitted_makes_a_next_attempt_after_a_pause() {
     assert!(due.notices.iter().all(|notice| notice.severity == Severity::Normal));
 
     let next = planned(wanted, None, 2).create.unwrap();
-    assert_eq!(next.name_any(), launcher_pod(&vmi, 1, &config()).unwrap().name_any());
+    assert_eq!(
+        next.name_any(),
+        launcher_pod(&vmi, 1, &Claims::new(), &settings()).unwrap().name_any()
+    );
     assert_ne!(next.name_any(), rejected().name_any());
 }
 
@@ -320,7 +267,9 @@ fn the_pod_of_the_next_attempt_is_bound_anew() {
     status::unbind(&mut vmi);
     vmi.annotations_mut().insert(LAUNCH_ATTEMPT_ANNOTATION.to_owned(), "1".to_owned());
     let next = pod(&vmi, 1, |pod| pod["spec"]["nodeName"] = json!("node2"));
-    let plan = planned(&vmi, Some(next), 3);
+    let mut observed = observed(Some(next), None);
+    observed.nodes = [("node2".to_owned(), Arc::new(node("node2", |_| ())))].into();
+    let plan = plan(&vmi, &observed, &settings(), now(3));
     assert_eq!(after(&plan).status.active_pods, [("pod-1".to_owned(), "node2".to_owned())].into());
     assert_eq!(after(&plan).status.phase, Phase::Scheduling);
 }
@@ -332,9 +281,9 @@ fn pods_of_earlier_attempts_are_deleted_once() {
     let left = pod(&vmi, 0, |_| ());
     let going =
         pod(&vmi, 0, |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
-    let observed = |pod| Observed { pod: None, earlier: vec![Arc::new(pod)] };
-    assert_eq!(plan(&vmi, &observed(left), &config(), now(3)).delete.len(), 1);
-    assert_eq!(plan(&vmi, &observed(going), &config(), now(3)).delete.len(), 0);
+    let observed = |pod| Observed { earlier: vec![Arc::new(pod)], ..Observed::default() };
+    assert_eq!(plan(&vmi, &observed(left), &settings(), now(3)).delete.len(), 1);
+    assert_eq!(plan(&vmi, &observed(going), &settings(), now(3)).delete.len(), 0);
 }
 
 #[test]
@@ -372,53 +321,4 @@ fn a_pod_whose_controller_is_anything_but_this_object_is_not_bound() {
         let plan = planned(&vmi, Some(pod), 1);
         assert!(after(&plan).status.active_pods.is_empty(), "{field} {value}");
     }
-}
-
-#[test]
-fn deletion_deletes_the_pod_and_waits_for_its_end() {
-    let vmi = deleted(&running());
-    let first = planned(&vmi, Some(running_pod(&vmi)), 60);
-    assert!(first.vmi.is_none());
-    assert_eq!((first.delete.len(), first.notices[0].reason), (1, "SuccessfulDelete"));
-
-    let mut going = running_pod(&vmi);
-    going.metadata.deletion_timestamp = vmi.metadata.deletion_timestamp.clone();
-    let waiting = planned(&vmi, Some(going), 61);
-    assert!(waiting.vmi.is_none() && waiting.delete.is_empty() && waiting.notices.is_empty());
-
-    let ended = planned(&vmi, Some(ended_pod(&vmi, 0)), 70);
-    assert!(after(&ended).finalizers().is_empty() && ended.delete.is_empty());
-    assert_eq!(after(&ended).status.phase, Phase::Succeeded);
-}
-
-#[test]
-fn deletion_with_the_pod_already_gone_lets_go() {
-    let plan = planned(&deleted(&running()), None, 60);
-    assert!(after(&plan).finalizers().is_empty() && plan.create.is_none());
-    assert_eq!(after(&plan).status.phase, Phase::Failed);
-}
-
-#[test]
-fn deletion_waits_for_pods_of_earlier_attempts_too() {
-    let vmi = deleted(&bound());
-    let observed = Observed { pod: None, earlier: vec![Arc::new(running_pod(&vmi))] };
-    let plan = plan(&vmi, &observed, &config(), now(60));
-    assert!(plan.vmi.is_none() && plan.delete.len() == 1);
-}
-
-#[test]
-fn deletion_of_an_ended_object_keeps_its_end() {
-    let vmi = running();
-    let ended = after(&planned(&vmi, Some(ended_pod(&vmi, 81)), 9)).clone();
-    let plan = planned(&deleted(&ended), Some(ended_pod(&vmi, 81)), 60);
-    let wanted = after(&plan);
-    assert!(wanted.finalizers().is_empty());
-    assert_eq!(wanted.status, ended.status);
-}
-
-#[test]
-fn an_object_that_was_never_accepted_is_left_alone_in_its_deletion() {
-    let vmi = deleted(&minimal_vmi(|vmi| vmi["metadata"]["finalizers"] = json!(["other/one"])));
-    let plan = planned(&vmi, None, 60);
-    assert!(plan.vmi.is_none() && plan.create.is_none());
 }

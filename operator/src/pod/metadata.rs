@@ -1,0 +1,89 @@
+//! Labels and annotations of a launcher Pod, its owner, its finalizer.
+
+use corten_resources::cluster::VirtualMachineInstance;
+use corten_resources::names::{
+    APP_LABEL, BOOT_ID_ANNOTATION, CREATED_BY_LABEL, DEFAULT_CONTAINER_ANNOTATION,
+    DOMAIN_ANNOTATION, LAUNCH_ATTEMPT_ANNOTATION, LAUNCHER, LAUNCHER_CONTAINER, LAUNCHER_FINALIZER,
+    NODE_NAME_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, label_value, launcher_pod_name,
+};
+use corten_resources::validate::Finding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use std::collections::BTreeMap;
+
+/// Annotations that would change what is run, with what to do instead. They are refused, never dropped.
+const REFUSED: [(&str, &str); 2] = [
+    (
+        "hooks.kubevirt.io/hookSidecars",
+        "there are no hooks that change the machine: leave the annotation out",
+    ),
+    (
+        "kubevirt.io/ignitiondata",
+        "there is no fw_cfg device: give the data as userData of a cloudInitConfigDrive",
+    ),
+];
+
+/// Annotations that speak of the object itself, not of what it runs.
+const KEPT_BACK: [&str; 4] = [
+    LAUNCH_ATTEMPT_ANNOTATION,
+    BOOT_ID_ANNOTATION,
+    "kubevirt.io/latest-observed-api-version",
+    "kubevirt.io/storage-observed-api-version",
+];
+
+/// kubectl's own, such as the object as it was last applied: with all that is meant for the guest.
+const KUBECTL: &str = "kubectl.kubernetes.io/";
+
+pub(super) fn of_pod(vmi: &VirtualMachineInstance, attempt: u32) -> Result<ObjectMeta, Finding> {
+    let name = vmi.metadata.name.as_deref().unwrap_or_default();
+    let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
+    Ok(ObjectMeta {
+        name: Some(launcher_pod_name(name, uid, attempt)),
+        namespace: vmi.metadata.namespace.clone(),
+        labels: Some(labels(vmi, name, uid)),
+        annotations: Some(annotations(vmi, name)?),
+        owner_references: Some(vec![owner(name, uid)]),
+        finalizers: Some(vec![LAUNCHER_FINALIZER.to_owned()]),
+        ..Default::default()
+    })
+}
+
+/// Those of its VirtualMachineInstance, for Services and policies that select by them, and those that say what it is.
+fn labels(vmi: &VirtualMachineInstance, name: &str, uid: &str) -> BTreeMap<String, String> {
+    let mut labels = vmi.metadata.labels.clone().unwrap_or_default();
+    // Written on the object once its Pod has a node; on a Pod of a later attempt it would name the earlier one's.
+    labels.remove(NODE_NAME_LABEL);
+    labels.insert(APP_LABEL.to_owned(), LAUNCHER.to_owned());
+    labels.insert(CREATED_BY_LABEL.to_owned(), uid.to_owned());
+    labels.insert(VM_NAME_LABEL.to_owned(), label_value(name));
+    labels.insert(VMI_ID_LABEL.to_owned(), label_value(name));
+    labels
+}
+
+/// Those of its VirtualMachineInstance, which CNI plugins and others read, and those that tools look for.
+fn annotations(
+    vmi: &VirtualMachineInstance,
+    name: &str,
+) -> Result<BTreeMap<String, String>, Finding> {
+    let mut annotations = vmi.metadata.annotations.clone().unwrap_or_default();
+    for (refused, why) in REFUSED {
+        if annotations.get(refused).is_some_and(|value| !value.is_empty()) {
+            return Err(Finding::not_served(format!("metadata.annotations[{refused}]"), why));
+        }
+    }
+    annotations.retain(|key, _| !key.starts_with(KUBECTL) && !KEPT_BACK.contains(&key.as_str()));
+    annotations.insert(DOMAIN_ANNOTATION.to_owned(), name.to_owned());
+    annotations.insert(DEFAULT_CONTAINER_ANNOTATION.to_owned(), LAUNCHER_CONTAINER.to_owned());
+    Ok(annotations)
+}
+
+fn owner(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: VirtualMachineInstance::api_version(&()).into_owned(),
+        kind: VirtualMachineInstance::kind(&()).into_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}

@@ -1,0 +1,82 @@
+//! A VirtualMachineInstance that is being deleted: first its Pods end, then they are let go, then it is. Pure.
+
+use super::ending;
+use super::fate::{Fate, fate_on, node_name};
+use super::notice::Notice;
+use super::observe::Observed;
+use super::plan::{LOOK_AGAIN, Plan, fate_of, is_going, is_of, node_lost, pod_gone, unresponsive};
+use super::status;
+use corten_resources::cluster::VirtualMachineInstance;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon to let the object go after its Pods. The watch tells of them, unless a label was taken away.
+const AFTER_PODS: Duration = Duration::from_secs(1);
+
+/// The object is being deleted.
+pub(super) fn delete(
+    vmi: &mut VirtualMachineInstance,
+    observed: &Observed,
+    now: Timestamp,
+    plan: &mut Plan,
+) {
+    if !status::is_accepted(vmi) {
+        return;
+    }
+    let mut waiting = false;
+    let mut proof = None;
+    let own = observed.pod.iter().chain(&observed.earlier);
+    let own: Vec<_> = own.filter(|pod| is_of(pod, vmi)).map(Arc::clone).collect();
+    for pod in &own {
+        match fate_of(vmi, pod, observed) {
+            Fate::Dead(found) => {
+                proof = proof.or(Some(found).filter(|found| found.is_of_node()));
+                plan.release(pod);
+                continue;
+            }
+            Fate::Unknown => {
+                let node = node_name(pod).unwrap_or_default().to_owned();
+                unresponsive(vmi, &node, now, plan);
+            }
+            Fate::Alive => {}
+        }
+        waiting = true;
+        if !is_going(pod) {
+            let message = format!("Deleted virtual machine pod {}", pod.name_any());
+            plan.notices.push(Notice::normal("SuccessfulDelete", message));
+            plan.delete(pod);
+        }
+    }
+    if observed.pod.is_none() && !vmi.status.phase.is_final() {
+        // Its Pod is gone without a word: what is known is its node.
+        for node in vmi.status.active_pods.clone().into_values() {
+            let there = observed.nodes.get(&node).map(AsRef::as_ref);
+            match fate_on(there, status::noted_boot_id(vmi)) {
+                Fate::Dead(found) => proof = Some(found),
+                Fate::Unknown => {
+                    unresponsive(vmi, &node, now, plan);
+                    waiting = true;
+                }
+                Fate::Alive => {}
+            }
+        }
+    }
+    if waiting {
+        // The watch tells of its end, unless its label was taken away.
+        return plan.look_again(LOOK_AGAIN);
+    }
+    if !vmi.status.phase.is_final() {
+        let pod = observed.pod.as_ref().filter(|pod| is_of(pod, vmi));
+        let ending = pod.and_then(|pod| ending::ending(pod, vmi.spec.grace_period()));
+        let ending = ending.or_else(|| proof.map(node_lost)).unwrap_or_else(pod_gone);
+        status::end(vmi, &ending, now);
+    }
+    if plan.release.is_empty() {
+        status::release(vmi);
+    } else {
+        // One after the other: nobody would look after a Pod whose object is gone.
+        plan.look_again(AFTER_PODS);
+    }
+}
