@@ -8,25 +8,41 @@
 //! | [`vmi`] | the controller of VirtualMachineInstances: their Pods, phases, conditions, deletion |
 //! | [`pod`] | a VirtualMachineInstance as a launcher Pod; a pure function |
 //! | [`control`] | what controllers share: one watch of a kind, the run loop, conditions |
-//! | [`settings`] | what the cluster's administrator decides for every VM |
+//! | [`install`] | the KubeVirt object: node agents, policies and webhooks as it says |
+//! | [`settings`] | what can change while the operator runs, from the KubeVirt object |
+//! | [`admission`] | reviews of what is written to the API server |
+//! | [`certs`] | the certificate for it, made and renewed by the operator itself |
+//! | [`serve`] | the ports: webhooks, health, metrics |
+//! | [`metrics`] | what is counted |
+//! | [`lease`] | which replica leads |
 //! | [`mod@write`] | every write to the API server, counted |
 //!
-//! One replica runs. A second would do no harm, as Pods have names that follow from their VirtualMachineInstance and
-//! every other write compares versions, but the two would only fetch each other's refusals: there is no election yet.
+//! Every replica serves; the one that holds the Lease runs the controllers. Two that think they lead do no harm: Pods
+//! have names that follow from their VirtualMachineInstance, and every other write compares versions.
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
+pub mod certs;
 pub mod control;
 mod failure;
+pub mod install;
+pub mod lease;
+pub mod metrics;
 pub mod migration;
 pub mod pod;
 pub mod replicaset;
+pub mod serve;
 pub mod settings;
+mod stop;
+#[cfg(test)]
+mod testing;
 pub mod vm;
 pub mod vmi;
 pub mod write;
 
 pub use settings::{SeccompKind, Settings};
+pub use stop::{Stop, Stopper};
 
 /// What the operator is told when it starts.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,7 +1,8 @@
 //! Every write to the API server: create, patch, delete an object, tell an event. Counted by kind and verb.
 
 mod counts;
-mod patch;
+mod owned;
+pub(crate) mod patch;
 
 pub use counts::{Counts, Verb};
 

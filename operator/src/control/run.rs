@@ -3,6 +3,7 @@
 use super::unreadable::tell_unreadable;
 use super::{Failures, Guarded, Kind, ToldAs, name};
 use crate::failure::chain;
+use crate::metrics::{self, Outcome};
 use crate::write::{WriteError, Writer};
 use futures::StreamExt;
 use kube::Client;
@@ -10,12 +11,15 @@ use kube::runtime::Controller;
 use kube::runtime::controller::{self, Action};
 use std::future::{Future, ready};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Serves the objects of a kind, one at a time.
 pub trait Reconcile: Send + Sync + 'static {
     /// The kind.
     type Kind: Kind;
+
+    /// Its name in metrics.
+    const NAME: &'static str;
 
     /// How it is told of an object that cannot be read.
     const UNREADABLE: ToldAs;
@@ -94,6 +98,7 @@ async fn turn<R: Reconcile>(
 ) -> Result<Action, ReconcileError> {
     let Context { reconciler, client, writer, failures } = &*context;
     let key = name(&*object);
+    let began = Instant::now();
     let result = match &object.0 {
         Ok(readable) => reconciler.reconcile(readable).await,
         Err(unreadable) => {
@@ -101,6 +106,13 @@ async fn turn<R: Reconcile>(
             tell_unreadable::<R::Kind>(&object, unreadable, told, client, writer).await
         }
     };
+    let outcome = match &result {
+        Ok(_) => Outcome::Done,
+        Err(ReconcileError::Write(error)) if error.is_conflict() => Outcome::Conflict,
+        Err(ReconcileError::Write(error)) if error.is_gone() => Outcome::Done,
+        Err(_) => Outcome::Failed,
+    };
+    metrics::reconciled(R::NAME, outcome, began.elapsed());
     let again = match result {
         // What the other one wrote arrives by the watch. Should it have been seen already, the pause is what helps.
         Err(ReconcileError::Write(error)) if error.is_conflict() => {

@@ -137,6 +137,11 @@ impl<K: Kind> Watched<K> {
         self.listen().map(|touched| touched.object)
     }
 
+    /// The same, with whether the object is gone.
+    pub fn changes(&self) -> impl Stream<Item = (Arc<Guarded<K>>, bool)> + Send + use<K> {
+        self.listen().map(|touched| (touched.object, touched.deleted))
+    }
+
     fn listen(&self) -> UnboundedReceiver<Touched<K>> {
         let (sender, receiver) = unbounded();
         let mut feed = self.feed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -33,6 +33,8 @@ struct Migrations {
 impl Reconcile for Migrations {
     type Kind = VirtualMachineInstanceMigration;
 
+    const NAME: &'static str = "virtualmachineinstancemigration";
+
     const UNREADABLE: ToldAs =
         ToldAs { condition: NOT_SERVED, status: ConditionStatus::True, verb: Verb::PatchStatus };
 

@@ -35,6 +35,8 @@ struct Sets {
 impl Reconcile for Sets {
     type Kind = VirtualMachineInstanceReplicaSet;
 
+    const NAME: &'static str = "virtualmachineinstancereplicaset";
+
     const UNREADABLE: ToldAs = ToldAs {
         condition: status::FAILURE,
         status: ConditionStatus::True,

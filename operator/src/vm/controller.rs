@@ -50,6 +50,8 @@ struct Machines {
 impl Reconcile for Machines {
     type Kind = VirtualMachine;
 
+    const NAME: &'static str = "virtualmachine";
+
     const UNREADABLE: ToldAs = ToldAs {
         condition: super::status::FAILURE,
         status: ConditionStatus::True,

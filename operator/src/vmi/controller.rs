@@ -8,20 +8,20 @@ use super::plan::plan;
 use super::streams::{self, Guarded};
 use super::unreadable;
 use crate::Settings;
-use crate::control::{Failures, name};
+use crate::control::{self, Failures, name};
 use crate::failure::chain;
+use crate::metrics::{self, Outcome};
 use crate::write::{WriteError, Writer};
 use corten_resources::cluster::VirtualMachineInstance;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::Resource;
-use kube::runtime::Controller;
 use kube::runtime::controller::{self, Action};
 use kube::{Api, Client, ResourceExt};
 use std::future::{Future, ready};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How long an object that has not ended is left alone. Nothing relies on it: what matters is watched.
@@ -32,7 +32,7 @@ struct Context {
     client: Client,
     settings: watch::Receiver<Arc<Settings>>,
     stores: Stores,
-    writer: Writer,
+    writer: Arc<Writer>,
     failures: Failures,
 }
 
@@ -54,22 +54,25 @@ enum ReconcileError {
 pub async fn run(
     client: Client,
     settings: watch::Receiver<Arc<Settings>>,
-    instance: Option<String>,
+    writer: Arc<Writer>,
+    watched: &control::Stores,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) {
-    let (vmis, vmi_events) = streams::vmis(&client);
+    let vmis = watched.instances.store().clone();
     let (pods, pod_events) = streams::pods(&client);
     let (nodes, node_events) = streams::nodes(&client);
     let (claims, claim_events) = streams::claims(&client);
     let context = Arc::new(Context {
-        writer: Writer::new(client.clone(), instance),
+        writer,
         client: client.clone(),
         settings,
         stores: Stores { pods, nodes, claims },
         failures: Failures::default(),
     });
     let (of_nodes, of_claims) = (vmis.clone(), vmis.clone());
-    let served = Controller::for_stream(vmi_events, vmis.clone())
+    let served = watched
+        .instances
+        .controller()
         .owns_stream(pod_events)
         .watches_stream(node_events, move |node| streams::on_node(&node, &of_nodes))
         .watches_stream(claim_events, move |claim| streams::using(&claim, &of_claims))
@@ -91,7 +94,6 @@ pub async fn run(
         () = served => {}
         () = sweep(&context.stores, &vmis, &client, &context.writer) => {}
     }
-    tracing::info!(writes = %context.writer.counts(), "ended");
 }
 
 async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action, ReconcileError> {
@@ -105,13 +107,17 @@ async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action
     if lists.contains(&false) {
         return Ok(Action::requeue(Duration::from_millis(100)));
     }
-    match &object.0 {
+    let began = Instant::now();
+    let result = match &object.0 {
         Ok(vmi) => serve(vmi, &context).await,
         Err(error) => {
             let message = format!("the object cannot be read: {error}; correct the field");
             tell_unreadable(&object, &message, &context).await
         }
-    }
+    };
+    let outcome = if result.is_ok() { Outcome::Done } else { Outcome::Failed };
+    metrics::reconciled("virtualmachineinstance", outcome, began.elapsed());
+    result
 }
 
 async fn serve(vmi: &VirtualMachineInstance, context: &Context) -> Result<Action, ReconcileError> {

@@ -55,6 +55,7 @@ pub use fate::{Fate, Proof, fate, fate_on};
 pub use notice::{Notice, Severity};
 pub use observe::{Observed, Said};
 pub use plan::{Plan, plan};
+pub(crate) use status::accept;
 
 /// Why nobody knows whether a VM runs, and why it ended if it is certain that it does not.
 const NODE_UNRESPONSIVE: &str = "NodeUnresponsive";

@@ -3,6 +3,7 @@
 use super::claims::used;
 use super::conditions::{PATIENCE, awaited_for};
 use super::fate::node_name;
+use super::plan::LOOK_AGAIN;
 use crate::failure::chain;
 use crate::pod::Claims;
 use corten_resources::cluster::VirtualMachineInstance;
@@ -14,6 +15,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, ResourceExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What there is of a VirtualMachineInstance.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +62,12 @@ pub(super) fn attempt(vmi: &VirtualMachineInstance) -> u32 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+/// The object was made that long ago.
+fn is_older(vmi: &VirtualMachineInstance, age: Duration, now: Timestamp) -> bool {
+    let made = vmi.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    now.duration_since(made).unsigned_abs() > age && made < now
+}
+
 /// Only so many attempts before are looked for. They are deleted when the next one begins, so that all but the last are
 /// long gone; and whoever edits the number makes nobody count to it.
 const EARLIER: u32 = 8;
@@ -80,11 +88,13 @@ pub(super) async fn observe(
     };
     let attempt = attempt(vmi);
     let mut pod = stored(attempt);
+    let waits = !vmi.status.phase.is_final() && is_older(vmi, LOOK_AGAIN, now);
     let matters = vmi.metadata.deletion_timestamp.is_some()
         || !(vmi.status.phase.is_final() || vmi.status.active_pods.is_empty());
-    if pod.is_none() && matters {
+    if pod.is_none() && (matters || waits) {
         // That it is gone ends the object, and once the finalizer is gone nobody looks after the Pod any more: a cache that
-        // is behind, or a Pod whose label was taken away, is not enough for that.
+        // is behind, or a Pod whose label was taken away, is not enough for that. And somebody else's Pod, which has no such
+        // label, may have its name: that is to be told.
         let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
         pod = api.get_opt(&launcher_pod_name(&name, &uid, attempt)).await?.map(Arc::new);
     }

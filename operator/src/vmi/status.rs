@@ -54,7 +54,7 @@ pub(super) fn time(now: Timestamp) -> String {
 }
 
 /// Takes charge of an object. Where admission has done so there is nothing left to write.
-pub(super) fn accept(vmi: &mut VirtualMachineInstance, now: Timestamp) {
+pub(crate) fn accept(vmi: &mut VirtualMachineInstance, now: Timestamp) {
     if !is_accepted(vmi) {
         vmi.finalizers_mut().push(VMI_FINALIZER.to_owned());
     }

@@ -20,19 +20,6 @@ pub(super) type Guarded = DeserializeGuard<VirtualMachineInstance>;
 /// A store, and the objects in it as they come and change.
 type Watched<K, S> = (Store<K>, S);
 
-/// Every VirtualMachineInstance.
-pub(super) fn vmis(
-    client: &Client,
-) -> Watched<Guarded, impl Stream<Item = Result<Guarded, watcher::Error>> + use<>> {
-    let (store, writer) = reflector::store();
-    let events = watch(Api::<Guarded>::all(client.clone()), watcher::Config::default())
-        .default_backoff()
-        .modify(|vmi| vmi.managed_fields_mut().clear())
-        .reflect(writer)
-        .applied_objects();
-    (store, events)
-}
-
 /// Launcher Pods, also when they go.
 pub(super) fn pods(
     client: &Client,

@@ -1,7 +1,7 @@
 //! Objects for tests.
 
 use crate::pod::Claims;
-use crate::{SeccompKind, Settings};
+use crate::{Config, Settings};
 use corten_resources::cluster::VirtualMachineInstance;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
@@ -11,13 +11,10 @@ use std::sync::Arc;
 pub(crate) const UID: &str = "0b6c2f4e-2f1c-4c8e-9a40-6f0e8f5b7a11";
 
 pub(crate) fn settings() -> Settings {
-    Settings {
+    Settings::new(&Config {
         launcher_image: "corten.test/launcher:1".to_owned(),
         launcher_pull_policy: "IfNotPresent".to_owned(),
-        seccomp: SeccompKind::Localhost,
-        cpu_allocation_ratio: 10,
-        image_pull_secrets: Vec::new(),
-    }
+    })
 }
 
 /// So many seconds after the first of January 2026.

@@ -80,10 +80,11 @@ fn decoded<T: DeserializeOwned>(
     ask: impl FnOnce(&T) -> Vec<Finding>,
 ) -> Vec<Finding> {
     // What the API server has not filled in yet is no mistake of its user's.
-    let empty = Value::Object(Map::new());
     let mut whole = value.clone();
-    if whole["metadata"].is_null() {
-        whole["metadata"] = empty;
+    if let Value::Object(members) = &mut whole
+        && members.get("metadata").is_none_or(Value::is_null)
+    {
+        members.insert("metadata".to_owned(), Value::Object(Map::new()));
     }
     match serde_path_to_error::deserialize(&whole) {
         Ok(object) => ask(&object),
