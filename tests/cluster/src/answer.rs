@@ -10,9 +10,10 @@ use corten_lab::wire::Done;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
+use crate::programs::Program;
 
 /// A request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// To say how it is.
     Status,
@@ -22,6 +23,10 @@ pub enum Request {
     Heal(u8),
     /// To end a node as a loss of power would.
     Kill(u8),
+    /// To run a program beside the control plane.
+    Start(Program),
+    /// To kill such a program.
+    Stop(String),
     /// To end.
     Down,
 }
@@ -34,7 +39,7 @@ pub fn answer(mut cluster: Cluster, requests: &Receiver<Asked<Request>>) {
             asked.answer_last(Done::default());
             return;
         }
-        let outcome = act(&mut cluster, asked.request);
+        let outcome = act(&mut cluster, &asked.request);
         let mut done = Done::default();
         match outcome {
             Ok(report) => done.report = Some(report),
@@ -44,12 +49,17 @@ pub fn answer(mut cluster: Cluster, requests: &Receiver<Asked<Request>>) {
     }
 }
 
-fn act(cluster: &mut Cluster, request: Request) -> Result<String> {
+fn act(cluster: &mut Cluster, request: &Request) -> Result<String> {
     match request {
         Request::Status => status(cluster),
-        Request::Cut(number) => cluster.cut_node(number).map(|()| String::new()),
-        Request::Heal(number) => cluster.heal_node(number).map(|()| String::new()),
-        Request::Kill(number) => cluster.kill_node(number).map(|()| String::new()),
+        Request::Cut(number) => cluster.cut_node(*number).map(|()| String::new()),
+        Request::Heal(number) => cluster.heal_node(*number).map(|()| String::new()),
+        Request::Kill(number) => cluster.kill_node(*number).map(|()| String::new()),
+        Request::Start(program) => {
+            let log = cluster.programs.start(program, &cluster.places.logs)?;
+            Ok(log.display().to_string())
+        }
+        Request::Stop(name) => cluster.programs.stop(name).map(|()| String::new()),
         // Answered before it comes here.
         Request::Down => Ok(String::new()),
     }
@@ -69,6 +79,9 @@ fn status(cluster: &mut Cluster) -> Result<String> {
     for component in &mut cluster.control_plane.components {
         let running = component.process.is_running();
         row(component.name, running, component.process.id())?;
+    }
+    for (name, running, process) in cluster.programs.list() {
+        row(name, running, process)?;
     }
     if let Some(nfs) = &mut cluster.nfs {
         row("nfs", nfs.process.is_running(), nfs.process.id())?;

@@ -63,7 +63,7 @@ pub fn down() -> Result<()> {
     let cache = Cache::open()?;
     let run = cache.runs().join(NAME);
     let held = run.exists() && !cache::is_abandoned(&run)?;
-    if held && let Err(error) = request(Request::Down) {
+    if held && let Err(error) = request(&Request::Down) {
         kill_holder(&run, &error)?;
     }
     // What a killed one left.
@@ -93,7 +93,7 @@ pub fn status() -> Result<()> {
         println!("no cluster is up");
         return Ok(());
     };
-    let report = request(Request::Status)?.report.unwrap_or_default();
+    let report = request(&Request::Status)?.report.unwrap_or_default();
     match state.kubectl().run(&["get", "nodes", "-o", "wide", "--request-timeout=10s"]) {
         Ok(nodes) => print!("{nodes}"),
         Err(error) => println!("the API server does not answer: {error:#}"),
@@ -104,8 +104,8 @@ pub fn status() -> Result<()> {
 }
 
 /// Asks the cluster for something.
-pub fn request(request: Request) -> Result<Done> {
-    connect()?.call(Kind::Request, &request, ANSWER_LIMIT)
+pub fn request(request: &Request) -> Result<Done> {
+    connect()?.call(Kind::Request, request, ANSWER_LIMIT)
 }
 
 fn connect() -> Result<Mux> {

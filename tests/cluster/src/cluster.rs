@@ -23,6 +23,7 @@ use crate::kubectl::Kubectl;
 use crate::logs;
 use crate::node::{self, JoiningNode, NodeKind};
 use crate::options::Options;
+use crate::programs::Programs;
 use crate::state::{self, NAME, State};
 use crate::{answer, manifests, network, nfs, storage};
 
@@ -42,6 +43,8 @@ pub struct Cluster {
     pub ports: NodePorts,
     /// Programs on the machine.
     pub control_plane: ControlPlane,
+    /// What tests run beside it.
+    pub programs: Programs,
     /// The NFS server, where there are nodes to mount from it.
     pub nfs: Option<nfs::Server>,
     /// Where things are.
@@ -116,6 +119,7 @@ impl Cluster {
             nodes: Vec::new(),
             ports: NodePorts::default(),
             control_plane,
+            programs: Programs::default(),
             nfs: None,
             places,
             state,

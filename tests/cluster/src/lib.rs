@@ -21,6 +21,7 @@ pub mod node;
 pub mod node_files;
 pub mod options;
 pub mod pki;
+pub mod programs;
 pub mod state;
 pub mod storage;
 pub mod timeline;

@@ -1,5 +1,6 @@
 //! `scripts/cluster`: a real Kubernetes on this machine.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use clap::{Parser, Subcommand};
 use corten_cluster::answer::Request;
 use corten_cluster::assets::RECIPES;
 use corten_cluster::options::Options;
+use corten_cluster::programs::Program;
 use corten_cluster::{client, cluster};
 use corten_lab::assets::Assets;
 use corten_lab::cache::Cache;
@@ -46,6 +48,19 @@ enum What {
         /// The command
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<String>,
+    },
+    /// Run a program beside the control plane, in its network, until it is stopped or the cluster ends
+    Start {
+        /// What it is called here
+        name: String,
+        /// The program, by its path, with its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Kill such a program
+    Stop {
+        /// What it was started as
+        name: String,
     },
     /// Put images (OCI archives) into the registry and into every node
     Load {
@@ -118,11 +133,17 @@ fn act(what: What) -> Result<i32> {
         What::Exec { time_limit, command } => {
             return client::exec(&command, Duration::from_secs(time_limit));
         }
+        What::Start { name, command } => {
+            let program = Program { name, argv: command };
+            let done = client::request(&Request::Start(program))?;
+            println!("{}", done.report.unwrap_or_default());
+        }
+        What::Stop { name } => drop(client::request(&Request::Stop(name))?),
         What::Load { archives } => client::load(&archives)?,
         What::NodeShell { number, command } => return client::node_shell(number, command),
-        What::NodeCut { number } => drop(client::request(Request::Cut(number))?),
-        What::NodeHeal { number } => drop(client::request(Request::Heal(number))?),
-        What::NodeKill { number } => drop(client::request(Request::Kill(number))?),
+        What::NodeCut { number } => drop(client::request(&Request::Cut(number))?),
+        What::NodeHeal { number } => drop(client::request(&Request::Heal(number))?),
+        What::NodeKill { number } => drop(client::request(&Request::Kill(number))?),
         What::Assets { names } => make_assets(names)?,
         What::Timeline { manifest, until } => println!("{}", client::timeline(&manifest, &until)?),
         What::Oci(arguments) => println!("{}", oci::run(&arguments)?),
