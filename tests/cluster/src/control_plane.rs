@@ -16,6 +16,9 @@ use crate::kubectl::Kubectl;
 /// Ready in 4 s on a quiet machine.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 
+/// What becomes of Pods on simulated nodes; nodes themselves are as kwok has them.
+const POD_STAGES: &str = include_str!("../manifests/kwok-stages.yaml");
+
 /// Where the control plane's programs, files and logs lie.
 #[derive(Clone, Debug)]
 pub struct Places {
@@ -97,7 +100,10 @@ impl ControlPlane {
         let program = places.kubernetes.join("kube-scheduler");
         self.add(places, "kube-scheduler", &program, clients(pki, "scheduler"))?;
         if let Some(kwok) = &places.kwok {
+            let stages = places.run.join("kwok-stages.yaml");
+            fs::write(&stages, POD_STAGES)?;
             let arguments = vec![
+                format!("--config={}", path(&stages)),
                 format!("--kubeconfig={}", path(&pki.join("kwok.conf"))),
                 "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".into(),
                 "--node-lease-duration-seconds=40".into(),

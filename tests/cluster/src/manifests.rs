@@ -9,10 +9,11 @@ pub fn coredns(nodes: u8) -> String {
     COREDNS.replace("  replicas: 1\n", &format!("  replicas: {}\n", nodes.min(2)))
 }
 
-/// Nodes that kwok plays: they are ready, and their Pods run in name only.
+/// Nodes that kwok plays: they are ready, and their Pods run in name only. Those of VMs too: the nodes look as if Corten's
+/// agent served them.
 pub fn simulated_nodes(count: u16) -> Value {
     let resources =
-        json!({ "cpu": "32", "memory": "256Gi", "pods": "512", "ephemeral-storage": "1Ti" });
+        json!({ "cpu": "32", "memory": "256Gi", "pods": "512", "devices.kubevirt.io/kvm": "512" });
     let nodes: Vec<Value> = (1..=count)
         .map(|number| {
             let name = simulated_name(number);
@@ -26,9 +27,8 @@ pub fn simulated_nodes(count: u16) -> Value {
                         "kubernetes.io/hostname": name,
                         "kubernetes.io/os": "linux",
                         "kubernetes.io/arch": "amd64",
-                        "type": "kwok",
-                        // There is no agent that would say so.
                         "kubevirt.io/schedulable": "true",
+                        "type": "kwok",
                     },
                 },
                 "status": { "allocatable": resources, "capacity": resources },
