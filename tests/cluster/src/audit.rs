@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
 use serde::Deserialize;
 
 /// Number of requests by what they did, as `VERB RESOURCE` or `VERB RESOURCE/SUBRESOURCE`.
@@ -18,6 +19,21 @@ pub struct AuditLog {
     start: u64,
 }
 
+/// A write that the API server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Who asked for it.
+    pub user: String,
+    /// What was asked for, as `VERB RESOURCE` or `VERB RESOURCE/SUBRESOURCE`.
+    pub what: String,
+    /// The object's name, if it was known by then.
+    pub name: String,
+    /// Status of the answer.
+    pub code: u16,
+    /// When it was answered.
+    pub answered: Timestamp,
+}
+
 /// The part of an audit event that is used here.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,6 +42,15 @@ struct Event {
     verb: String,
     user: User,
     object_ref: Option<ObjectRef>,
+    #[serde(default)]
+    response_status: ResponseStatus,
+    stage_timestamp: Option<Timestamp>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ResponseStatus {
+    #[serde(default)]
+    code: u16,
 }
 
 #[derive(Debug, Deserialize)]
@@ -40,6 +65,8 @@ struct ObjectRef {
     subresource: String,
     #[serde(default)]
     namespace: String,
+    #[serde(default)]
+    name: String,
 }
 
 impl AuditLog {
@@ -54,19 +81,32 @@ impl AuditLog {
     /// Writes to objects in `namespace` by component, which is the user that it presents itself as. Refused ones count
     /// too: they are work for the API server.
     pub fn writes_in(&self, namespace: &str) -> Result<BTreeMap<String, Writes>> {
+        Ok(count(self.each_in(namespace)?))
+    }
+
+    /// Each write to an object in `namespace`, in the order of their answers.
+    pub fn each_in(&self, namespace: &str) -> Result<Vec<Write>> {
         let mut log = File::open(&self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))?;
         // At 100 MB the API server begins another file.
         let shrunk = log.metadata()?.len() < self.start;
         ensure!(!shrunk, "{} was begun anew: count over a shorter time", self.path.display());
         log.seek(SeekFrom::Start(self.start))?;
-        count(BufReader::new(log), namespace)
-            .with_context(|| format!("cannot count in {}", self.path.display()))
+        read(BufReader::new(log), namespace)
+            .with_context(|| format!("cannot read {}", self.path.display()))
     }
 }
 
-fn count(log: impl BufRead, namespace: &str) -> Result<BTreeMap<String, Writes>> {
+fn count(writes: Vec<Write>) -> BTreeMap<String, Writes> {
     let mut components: BTreeMap<String, Writes> = BTreeMap::new();
+    for write in writes {
+        *components.entry(write.user).or_default().entry(write.what).or_default() += 1;
+    }
+    components
+}
+
+fn read(log: impl BufRead, namespace: &str) -> Result<Vec<Write>> {
+    let mut writes = Vec::new();
     for line in log.lines() {
         let line = line?;
         // Most of a log is about something else; a name inside of another one is found out below.
@@ -82,9 +122,15 @@ fn count(log: impl BufRead, namespace: &str) -> Result<BTreeMap<String, Writes>>
         }
         let slash = if object.subresource.is_empty() { "" } else { "/" };
         let what = format!("{} {}{slash}{}", event.verb, object.resource, object.subresource);
-        *components.entry(event.user.username).or_default().entry(what).or_default() += 1;
+        writes.push(Write {
+            user: event.user.username,
+            what,
+            name: object.name,
+            code: event.response_status.code,
+            answered: event.stage_timestamp.unwrap_or_default(),
+        });
     }
-    Ok(components)
+    Ok(writes)
 }
 
 /// Whether something is stored. A review, a token and a stream are created, but only answered.
@@ -100,7 +146,7 @@ fn is_write(verb: &str, object: &ObjectRef) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::Write as _;
 
     use serde_json::{Value, json};
 
@@ -118,7 +164,7 @@ mod tests {
 
     fn counted(events: &[Value]) -> BTreeMap<String, Writes> {
         let log: String = events.iter().map(|event| format!("{event}\n")).collect();
-        count(log.as_bytes(), "ours").unwrap()
+        count(read(log.as_bytes(), "ours").unwrap())
     }
 
     #[test]
@@ -128,6 +174,23 @@ mod tests {
         let counts = counted(&[status.clone(), binding, status]);
         assert_eq!(counts["kubelet"], Writes::from([("patch pods/status".into(), 2)]));
         assert_eq!(counts["scheduler"], Writes::from([("create pods/binding".into(), 1)]));
+    }
+
+    #[test]
+    fn each_write_has_its_object_answer_and_time() {
+        let mut created = event("somebody", "create", ("pods", ""));
+        created["objectRef"]["name"] = json!("one");
+        created["responseStatus"] = json!({ "metadata": {}, "code": 201 });
+        created["stageTimestamp"] = json!("2026-11-16T10:00:01.500000Z");
+        let writes = read(format!("{created}\n").as_bytes(), "ours").unwrap();
+        let expected = Write {
+            user: "somebody".into(),
+            what: "create pods".into(),
+            name: "one".into(),
+            code: 201,
+            answered: "2026-11-16T10:00:01.5Z".parse().unwrap(),
+        };
+        assert_eq!(writes, [expected]);
     }
 
     #[test]

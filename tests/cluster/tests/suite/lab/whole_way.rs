@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use corten_cluster::audit::{AuditLog, Writes};
+use corten_cluster::audit::{AuditLog, Write};
 use corten_resources::names::launcher_pod_name;
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn example_boots_outlives_agent_and_operator_and_switches_itself_off() -> Result
             );
             Ok(object)
         })?;
-        check_writes(&audit.writes_in(&bench.namespace)?);
+        check_writes(&audit.each_in(&bench.namespace)?);
 
         let process = vmm_process(&pod)?;
         assert_eq!(process.status("Uid"), "107\t107\t107\t107");
@@ -108,23 +108,22 @@ fn check_pod(vmi: &Value, pod: &Value) {
     assert_eq!(volumes[0]["image"]["reference"], "corten.test/kernel-boot-6.12:1");
 }
 
-/// What it cost the API server from the manifest to Running and Ready, events apart.
-fn check_writes(counts: &BTreeMap<String, Writes>) {
-    let by = |account: &str| {
-        let mut writes = counts
-            .get(&format!("system:serviceaccount:kubevirt:{account}"))
-            .cloned()
-            .unwrap_or_default();
-        writes.retain(|what, _| !what.ends_with(" events"));
-        writes
-    };
-    let operator = by("corten-operator");
-    assert_eq!(operator.get("create pods"), Some(&1), "{operator:?}");
-    // Scheduling, Ready; Scheduled only if the container is long up before the VM is. Pending was admission's.
-    assert!(matches!(operator.get("patch virtualmachineinstances"), Some(2..=3)), "{operator:?}");
-    assert_eq!(operator.len(), 2, "{operator:?}");
-    let agent = Writes::from([("patch virtualmachineinstances".into(), 1)]);
-    assert_eq!(by("corten-node-agent"), agent);
+/// What it cost the API server from the manifest to Running: at most four writes, events apart.
+fn check_writes(writes: &[Write]) {
+    let account = |name: &str| format!("system:serviceaccount:kubevirt:{name}");
+    let (operator, agent) = (account("corten-operator"), account("corten-node-agent"));
+    let ours: Vec<&Write> = writes
+        .iter()
+        .filter(|it| (it.user == operator || it.user == agent) && !it.what.ends_with(" events"))
+        .collect();
+    let runs = ours.iter().position(|it| it.user == agent).map_or(0, |at| at + 1);
+    // The Pod, its node, Scheduled if the guest takes its time, and Running.
+    assert!((3..=4).contains(&runs), "{ours:#?}");
+    assert_eq!(ours[0].what, "create pods", "{ours:#?}");
+    assert!(ours[1..].iter().all(|it| it.what == "patch virtualmachineinstances"), "{ours:#?}");
+    assert_eq!(ours.iter().filter(|it| it.user == agent).count(), 1, "{ours:#?}");
+    // Then that it is ready, and in which boot of its node it runs, at once if they are seen at once.
+    assert!(ours.len() <= runs + 2, "{ours:#?}");
 }
 
 fn restart_agent(bench: &Workbench, node: &str) -> Result<()> {
@@ -138,7 +137,7 @@ fn restart_agent(bench: &Workbench, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns when the new one serves.
+/// Returns when a new one leads.
 fn restart_operator(bench: &Workbench) -> Result<()> {
     let system = ["-n", "kubevirt"];
     let operator = ["delete", "pod", "-l", "app.kubernetes.io/name=corten-operator"];
@@ -149,8 +148,7 @@ fn restart_operator(bench: &Workbench) -> Result<()> {
     let mut next = crate::guest::vmi("next", "");
     next["spec"]["nodeSelector"] = json!({ "corten.test/no-such-node": "" });
     bench.create(next)?;
-    Guest::new(bench, "next").reaches("/phase", "Pending")?;
-    Ok(())
+    eventually("no operator makes Pods", || Guest::new(bench, "next").pod().map(drop))
 }
 
 /// A process of a node: when it started, and what the kernel says of it.
