@@ -36,6 +36,9 @@ fn of_namespace(kubectl: &Kubectl, namespace: &str, place: &Path) -> Result<()> 
     let kinds = "pods,daemonsets,services,endpointslices,persistentvolumeclaims";
     save(&place.join("describe.txt"), run(&["describe", kinds]))?;
     save(&place.join("pods.yaml"), run(&["get", "pods", "-o", "yaml"]))?;
+    // An error where Corten is not installed, which says so.
+    let machines = run(&["get", "vm,vmi,vmirs,vmim", "-o", "yaml"]);
+    save(&place.join("machines.yaml"), machines)?;
     save(&place.join("events.txt"), run(&["get", "events", "--sort-by=.lastTimestamp"]))?;
     let pods = run(&["get", "pods", "-o", "jsonpath={.items[*].metadata.name}"]);
     for pod in pods.unwrap_or_default().split_whitespace() {
@@ -55,6 +58,13 @@ fn of_lab(kubectl: &Kubectl, directory: &Path) -> Result<()> {
     let Some(state) = State::find(&cache)? else { return Ok(()) };
     if state.kubeconfig != kubectl.kubeconfig {
         return Ok(());
+    }
+    // Programs that tests started: each start has a log of its own.
+    for entry in fs::read_dir(&state.logs)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.starts_with("operator-") {
+            save(&directory.join(&name), tail(&state.logs.join(&name)))?;
+        }
     }
     let run = cache.runs().join(NAME);
     for number in 1..=state.nodes {

@@ -2,6 +2,7 @@
 //!
 //! Those in [`lab`] need the lab's own cluster. The others also run on any cluster that has the images.
 
+mod control_plane;
 mod devices;
 mod evidence;
 mod first_light;

@@ -1,0 +1,5 @@
+//! Tests that end operators, or change what all others stand on. They run after the others, one at a time.
+
+mod crashes;
+mod install;
+mod scale;
