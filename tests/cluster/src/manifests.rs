@@ -12,8 +12,9 @@ pub fn coredns(nodes: u8) -> String {
 /// Nodes that kwok plays: they are ready, and their Pods run in name only. Those of VMs too: the nodes look as if Corten's
 /// agent served them.
 pub fn simulated_nodes(count: u16) -> Value {
-    let resources =
-        json!({ "cpu": "32", "memory": "256Gi", "pods": "512", "devices.kubevirt.io/kvm": "512" });
+    let resources = json!({
+        "cpu": "32", "memory": "256Gi", "pods": "512", "ephemeral-storage": "1Ti", "devices.kubevirt.io/kvm": "512",
+    });
     let nodes: Vec<Value> = (1..=count)
         .map(|number| {
             let name = simulated_name(number);

@@ -12,7 +12,7 @@ use crate::workbench::{Workbench, eventually};
 /// A node without a kubelet, which takes only what asks for it.
 fn node(name: &str) -> Value {
     let resources = json!({
-        "cpu": "8", "memory": "32Gi", "pods": "10", "devices.kubevirt.io/kvm": "10",
+        "cpu": "8", "memory": "32Gi", "pods": "10", "ephemeral-storage": "1Ti", "devices.kubevirt.io/kvm": "10",
     });
     json!({
         "apiVersion": "v1",
