@@ -1,7 +1,5 @@
 //! VirtualMachineInstances from their creation to their end.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -13,7 +11,7 @@ use crate::guest::{Guest, text};
 use crate::workbench::eventually;
 
 #[test]
-fn instance_runs_after_three_writes_and_is_ready_after_the_fourth() -> Result<()> {
+fn instance_runs_after_four_writes_at_most_and_is_ready_after_one_more() -> Result<()> {
     test("writes", |bench, operators| {
         let _agents = Agents::start(bench, operators)?;
         let audit = operators.audit()?;
@@ -22,18 +20,20 @@ fn instance_runs_after_three_writes_and_is_ready_after_the_fourth() -> Result<()
         counted.reaches("/status/phase", "Running")?;
         let object = counted.condition("Ready", "True").and_then(|_| counted.get())?;
 
-        let mut writes: BTreeMap<String, u32> = BTreeMap::new();
-        for write in audit.each_in(&bench.namespace)? {
-            let ours = [OPERATOR, AGENT].iter().any(|name| write.user == account(name));
-            if ours && !write.what.ends_with(" events") {
-                *writes.entry(write.what).or_default() += 1;
-            }
-        }
-        // The Pod, its node, that it runs, and that it is ready, which may come with the one before.
-        assert_eq!(writes.remove("create pods"), Some(1), "{writes:?}");
-        let patches = writes.remove("patch virtualmachineinstances");
-        assert!(matches!(patches, Some(2..=3)), "{patches:?}");
-        assert!(writes.is_empty(), "{writes:?}");
+        let writes = audit.each_in(&bench.namespace)?;
+        let [operator, agent] = [OPERATOR, AGENT].map(account);
+        // A refused one stored nothing: its writer looked at what had changed meanwhile.
+        let ours: Vec<_> = writes
+            .iter()
+            .filter(|it| (it.user == operator || it.user == agent) && it.code < 300)
+            .filter(|it| !it.what.ends_with(" events"))
+            .collect();
+        let runs = ours.iter().position(|it| it.user == agent).map_or(0, |at| at + 1);
+        // The Pod, its node, Scheduled if its container is seen to run before the guest does, and Running.
+        assert!((3..=4).contains(&runs), "{ours:#?}");
+        assert_eq!(ours[0].what, "create pods", "{ours:#?}");
+        assert!(ours[1..].iter().all(|it| it.what == "patch virtualmachineinstances"), "{ours:#?}");
+        assert!(ours.len() <= runs + 1, "{ours:#?}");
 
         let phases = object["status"]["phaseTransitionTimestamps"].as_array().cloned();
         let phases = phases.unwrap_or_default();

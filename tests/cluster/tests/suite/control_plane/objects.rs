@@ -164,6 +164,13 @@ impl<'a> Object<'a> {
         })
     }
 
+    /// Waits until an instance has a node. Whether its container is seen to run by then is a matter of chance.
+    pub(super) fn bound(&self) -> Result<Value> {
+        self.until("it has no node", |object| {
+            matches!(object["status"]["phase"].as_str(), Some("Scheduling" | "Scheduled"))
+        })
+    }
+
     /// Waits until a condition has that status, and returns the condition.
     pub(super) fn condition(&self, kind: &str, status: &str) -> Result<Value> {
         let what = format!("condition {kind} is not {status}");

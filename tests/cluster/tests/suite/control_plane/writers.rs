@@ -52,7 +52,7 @@ fn user_who_may_edit_makes_machines_and_writes_no_status() -> Result<()> {
         with_status["status"] = json!({ "phase": "Running" });
         let forged = bench.kubectl.feed(&create, &with_status.to_string());
         let said = refused(forged.map(drop))?;
-        assert!(said.contains("leave out status"), "{said}");
+        assert!(said.contains("what Corten reports"), "{said}");
 
         let pod = launchers(bench)?.pop().context("no Pod")?;
         let pod = Object::new(bench, "pod", &pod);
@@ -99,7 +99,7 @@ fn agent_writes_for_its_own_node_only() -> Result<()> {
     test("agents", |bench, operators| {
         bench.create(vmi("bound"))?;
         let bound = Object::new(bench, "vmi", "bound");
-        let object = bound.reaches("/status/phase", "Scheduling")?;
+        let object = bound.bound()?;
         let own = text(&object["status"]["nodeName"]).to_owned();
         let other = two_nodes(&bench.kubectl)?.into_iter().find(|node| *node != own);
         let other = other.context("there is one node only")?;

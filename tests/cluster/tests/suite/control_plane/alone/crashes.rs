@@ -114,11 +114,11 @@ fn instances_deleted_in_each_phase_go_once_the_operator_is_back() -> Result<()> 
         }
         agents.take();
         bench.create(vmi("scheduling"))?;
-        Object::new(bench, "vmi", "scheduling").reaches("/status/phase", "Scheduling")?;
+        Object::new(bench, "vmi", "scheduling").bound()?;
         bench.create(vmi_on("unplaced", "no-such-node"))?;
         Object::new(bench, "vmi", "unplaced").condition("PodScheduled", "False")?;
         bench.create(vm("machine", "Always"))?;
-        Object::new(bench, "vmi", "machine").reaches("/status/phase", "Scheduling")?;
+        Object::new(bench, "vmi", "machine").bound()?;
         // With the leader gone, the other replica still admits, and nobody makes a Pod.
         let leader = operators.leader()?.context("nobody leads")?;
         operators.kill(leader)?;

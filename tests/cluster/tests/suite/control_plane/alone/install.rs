@@ -103,7 +103,7 @@ fn changed_ratio_holds_for_the_next_instance() -> Result<()> {
         let processes = (operators.process(1)?, operators.process(2)?);
         let asked = |name: &str| -> Result<String> {
             bench.create(vmi(name))?;
-            Object::new(bench, "vmi", name).reaches("/status/phase", "Scheduling")?;
+            Object::new(bench, "vmi", name).bound()?;
             let pod = Guest::new(bench, name).pod()?;
             Ok(text(&pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]).to_owned())
         };
