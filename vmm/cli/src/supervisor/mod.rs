@@ -1,6 +1,6 @@
 //! The process that keeps a VM.
 //!
-//! `corten run` starts it with two descriptors: its own end of a link, and the [`Job`](crate::job::Job). It takes the run
+//! `corten run` starts it with two descriptors: its own end of a link, and the [`Job`]. It takes the run
 //! directory, prepares in a thread what the VM needs ([`prepare`]), starts the VM process and from then on waits in one
 //! loop ([`keeper`]) for signals, clients, the VM process, its console and those who watch it; nothing in that loop blocks.
 //!
