@@ -4,8 +4,8 @@
  * attacked: by its configuration space, its registers, its queues, and by what else the machine has. At the end it is
  * reset, set up as by any driver, and has to work. src/hostile.rs says what the neighbour must have read and written.
  *
- * What a guest can do to itself is left out: it asks nobody to write into its code, sends itself no messages but plain
- * interrupts, and does not switch itself off. */
+ * What a guest can do to itself is left out: it asks nobody to write into its code or to take it away, sends itself no
+ * messages but plain interrupts, and does not switch itself off. */
 
 #include "apic.h"
 #include "checksum.h"
@@ -22,6 +22,7 @@
 
 #define ARENA_SIZE 0x400000
 #define REGISTERS_START 0xc0000000
+#define BALLOON_TYPE 5
 
 static struct hostile hostile, accomplice;
 static volatile u8 accomplice_works, accomplice_is_done;
@@ -160,6 +161,8 @@ static void choose_devices(const char *command)
 	hostile.home = virtio_in_slot(victim);
 	hostile.home_bar = hostile.bar = pci_bar(victim, 0);
 	hostile.vectors = virtio_vectors(&hostile.home);
+	hostile.is_disk = virtio_type(victim) == BLOCK_TYPE;
+	hostile.first_queue = virtio_type(victim) == BALLOON_TYPE;
 }
 
 static void write_round(u64 round, u64 seed)

@@ -20,6 +20,10 @@ struct hostile {
 	/* Memory that nothing else uses, up to the end of RAM: devices are told to write here or where no RAM is. */
 	u64 arena, end;
 	u16 queues, vectors;
+	/* Its requests are those of a disk; those of other devices have buffers of one direction. */
+	u8 is_disk;
+	/* The first queue that gets requests: of a balloon, the one whose requests would punch holes into this guest's code. */
+	u16 first_queue;
 	struct {
 		u16 size, available;
 	} rings[HOSTILE_QUEUES];

@@ -41,7 +41,7 @@ static void set_address(u64 at, u64 address)
 static void set_up_queue(struct hostile *hostile, u16 queue)
 {
 	u64 common = hostile->home.common, memory = ring_memory(hostile, queue);
-	u16 size = 1 << below(hostile, 9), largest;
+	u16 size = 1 << below(hostile, 9), largest, wild = queue < hostile->first_queue ? 0 : 32;
 
 	write16(common + COMMON_QUEUE_SELECT, queue);
 	largest = read16(common + COMMON_QUEUE_SIZE);
@@ -49,9 +49,9 @@ static void set_up_queue(struct hostile *hostile, u16 queue)
 		size = largest;
 	write16(common + COMMON_QUEUE_SIZE, size);
 	write16(common + COMMON_QUEUE_VECTOR, below(hostile, hostile->vectors + 1));
-	set_address(common + COMMON_QUEUE_DESCRIPTORS, once_in(hostile, 32) ? any_address(hostile) : memory);
-	set_address(common + COMMON_QUEUE_DRIVER, once_in(hostile, 32) ? any_address(hostile) : memory + PAGE);
-	set_address(common + COMMON_QUEUE_DEVICE, once_in(hostile, 32) ? any_address(hostile) : memory + 2 * PAGE);
+	set_address(common + COMMON_QUEUE_DESCRIPTORS, (wild && once_in(hostile, wild)) ? any_address(hostile) : memory);
+	set_address(common + COMMON_QUEUE_DRIVER, (wild && once_in(hostile, wild)) ? any_address(hostile) : memory + PAGE);
+	set_address(common + COMMON_QUEUE_DEVICE, (wild && once_in(hostile, wild)) ? any_address(hostile) : memory + 2 * PAGE);
 	write16(common + COMMON_QUEUE_ENABLE, 1);
 	hostile->rings[queue].size = size ? size : 1;
 	hostile->rings[queue].available = 0;
@@ -142,6 +142,9 @@ static u16 lay_out(struct hostile *hostile, struct descriptor *table, u16 first,
 			descriptor->flags = DESCRIPTOR_WRITE;
 		}
 	}
+	/* What other devices can use as a whole. */
+	for (u16 i = 0; !hostile->is_disk && i < count; i++)
+		table[(first + i) % size].flags = direction | (i < count - 1 ? DESCRIPTOR_NEXT : 0);
 	return count;
 }
 
@@ -193,7 +196,8 @@ static void ring(struct hostile *hostile, u16 queue)
 
 void attack_rings(struct hostile *hostile)
 {
-	u16 queue = below(hostile, hostile->queues), size = hostile->rings[queue].size, first = below(hostile, size);
+	u16 queue = hostile->first_queue + below(hostile, hostile->queues - hostile->first_queue);
+	u16 size = hostile->rings[queue].size, first = below(hostile, size);
 	struct descriptor *table = descriptors_of(hostile, queue);
 	volatile u16 *available = available_of(hostile, queue);
 	u16 index = hostile->rings[queue].available, chains = below(hostile, 4) + 1;

@@ -1,19 +1,26 @@
-//! Corten's VM process with a guest that does everything wrong with one device, while its neighbour, a disk, works on.
+//! Corten's VM process with a guest that does everything wrong with one device of any kind, while its neighbour, a disk, works
+//! on.
 //!
 //! What fails for a seed fails for it again: the guest draws its attacks from that alone.
 
 use std::fs::File;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use corten_devices::testing::in_new_network;
 use corten_link::{
-    Counters, DiskDescription, DiskEngine, DiskHost, EndReason, Event, Rate, Reply, Request,
-    RunState,
+    BalloonDescription, ConsoleDescription, Counters, DiskDescription, DiskEngine, DiskHost,
+    EndReason, EntropyHost, Event, MachineDescription, NetworkDescription, NetworkHost, Rate,
+    Reply, Request, Role, RunState, VsockDescription,
 };
 use corten_microguest::HostileWork;
+use corten_net::Tap;
 use corten_tests::exit_stop::{Stopped, resume_for_exits};
-use corten_tests::process::{VmProcess, disk, machine};
+use corten_tests::process::{VmProcess, disk, grants_of, machine};
 use corten_tests::vmm::microguest;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -125,6 +132,101 @@ fn neighbour_goes_on_while_two_cpus_attack() -> Result<()> {
         with_two_cpus(HostileWork { rounds: 8, steps: 16, seed }, on(engine))?;
     }
     Ok(())
+}
+
+/// A kind of device other than a disk, that is attacked.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Network,
+    Console,
+    Entropy,
+    Balloon,
+    Vsock,
+}
+
+/// What is at the other end of it, until the guest has ended.
+type OtherEnds = Vec<OwnedFd>;
+
+impl Victim {
+    /// Adds it to a machine: what it is made of, and what is at the other end.
+    fn add(self, machine: &mut MachineDescription) -> Result<(Vec<(Role, OwnedFd)>, OtherEnds)> {
+        match self {
+            Self::Network => {
+                machine.networks = vec![NetworkDescription {
+                    name: "victim".into(),
+                    mac: [2, 0, 0, 0, 0, 1],
+                    mtu: None,
+                    pairs: 2,
+                    host: NetworkHost::default(),
+                }];
+                let queues = (0..).zip(Tap::create("tap0", 2)?.into_queues());
+                let role = |(number, queue)| Ok((Role::tap("victim", number)?, queue));
+                return Ok((queues.map(role).collect::<Result<_>>()?, Vec::new()));
+            }
+            Self::Console => {
+                machine.console = Some(ConsoleDescription { streams: vec!["stream".into()] });
+                // What is shown is not read: once it is full, the device has to wait.
+                let (shown, output) = std::io::pipe()?;
+                let (ours, theirs) = UnixStream::pair()?;
+                let granted =
+                    vec![(Role::terminal(), output.into()), (Role::port(1), theirs.into())];
+                return Ok((granted, vec![shown.into(), ours.into()]));
+            }
+            Self::Entropy => machine.entropy = Some(EntropyHost::default()),
+            Self::Balloon => {
+                machine.balloon =
+                    Some(BalloonDescription { deflate_on_oom: true, reporting: true });
+            }
+            Self::Vsock => machine.vsock = Some(VsockDescription { guest_cid: 3 }),
+        }
+        Ok((Vec::new(), Vec::new()))
+    }
+
+    /// Attacks it beside a disk on the same worker, if there is one vCPU.
+    fn attack(self, work: HostileWork, cpus: u16) -> Result<()> {
+        let host = on(DiskEngine::Auto);
+        let hostile = Machine { cpus, ..Machine::new(work, host.clone(), 1)? };
+        let mut machine = machine(cpus, MEMORY);
+        machine.disks = vec![DiskDescription { host, ..disk("neighbour") }];
+        let (mut granted, _ends) = self.add(&mut machine)?;
+        granted.extend(grants_of(&[("neighbour", &hostile.neighbour)])?);
+        let source = microguest(&format!("{work} cpus={cpus} {POWER_OFF}"))?;
+        let process = VmProcess::boot_granted(machine, source, granted);
+        let outcome = process.and_then(|process| hostile.finish(process, ""));
+        outcome.with_context(|| format!("{work} on {self:?} with {cpus} CPUs"))
+    }
+}
+
+fn attacked(victim: Victim, seeds: Range<u64>, rounds: u64) -> Result<()> {
+    for seed in seeds {
+        victim.attack(HostileWork { rounds, steps: 16, seed }, 1)?;
+        victim.attack(HostileWork { rounds, steps: 16, seed }, 2)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn disk_goes_on_while_its_neighbours_are_attacked() -> Result<()> {
+    for victim in [Victim::Console, Victim::Entropy, Victim::Balloon, Victim::Vsock] {
+        attacked(victim, 0x20..0x22, 12)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn disk_goes_on_while_an_interface_is_attacked() {
+    in_new_network(|| attacked(Victim::Network, 0x20..0x22, 12).expect("the disk goes on"));
+}
+
+#[test]
+fn long_disk_goes_on_while_its_neighbours_are_attacked_with_many_seeds() {
+    in_new_network(|| {
+        for victim in
+            [Victim::Network, Victim::Console, Victim::Entropy, Victim::Balloon, Victim::Vsock]
+        {
+            attacked(victim, 0x300..0x310, 32).expect("the disk goes on");
+        }
+    });
 }
 
 /// Lets a paused guest run for a moment, in which the process is asked this and that.
