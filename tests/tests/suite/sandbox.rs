@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -261,6 +262,31 @@ fn call_injected_into_any_kind_of_thread_ends_the_process() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// A machine at whose serial console somebody types.
+fn typed_at() -> Result<(VmProcess, UnixStream)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let grant = vec![(Role::console_input(), theirs.into())];
+    let mut process = VmProcess::boot_granted(machine(1, MEMORY), microguest("loop")?, grant)?;
+    process.ask(Request::Info)?;
+    Ok((process, ours))
+}
+
+/// It is of the kind of I/O threads, which has been tried by another of them.
+#[test]
+fn call_injected_into_the_thread_of_the_keyboard_ends_the_process() -> Result<()> {
+    for (name, number) in INJECTED {
+        let (process, _typing) = typed_at()?;
+        let thread = locked_in(&process, "keyboard")?;
+        inject(thread, number, [0; 3])?;
+        let (status, text) = process.end(SOON)?;
+        ensure!(status == i32::from(EndReason::Forbidden.exit_status()), "{status}: {text}");
+        let line =
+            format!("corten-vmm: thread keyboard may not make the system call {name} ({number})\n");
+        ensure!(text == line, "{text:?} is not {line:?}");
+    }
+    Ok(())
 }
 
 #[test]
