@@ -88,11 +88,33 @@ build() {
 	local quiet=(--quiet) shipped=() word
 	[ -t 2 ] && quiet=()
 	for word in "$@"; do
-		[ "$word" != --release ] || shipped=(--config "target.x86_64-unknown-linux-gnu.rustflags=[
+		[ "$word" != release ] && [ "$word" != service ] || shipped=(--config "target.x86_64-unknown-linux-gnu.rustflags=[
 			\"--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo\",
 			\"--remap-path-prefix=$(realpath -m "$CARGO_TARGET_DIR")=/target\"]")
 	done
 	(cd "$CORTEN_CHECKOUT" && cargo build --locked "${quiet[@]}" "${shipped[@]}" "$@") || fail "the build failed"
+}
+
+# Each by itself: together they would have each other's features of shared dependencies.
+build_program() { # build_program PROGRAM...
+	local program package
+	for program in "$@"; do
+		case $program in
+		corten) package=corten-cli ;;
+		corten-lab-node) package=corten-lab ;;
+		*) package=$program ;;
+		esac
+		build --profile "$(profile_of "$program")" -p "$package" --bin "$program"
+	done
+}
+
+# That of Cargo.toml; the profile is also the directory that cargo puts a program into.
+profile_of() { # profile_of PROGRAM
+	case $1 in
+	corten-operator | corten-node-agent) echo service ;;
+	corten-lab | corten-lab-node | corten-cluster | corten-bench) echo tools ;;
+	*) echo release ;;
+	esac
 }
 
 # A cargo-installed tool, kept in the cache: tool NAME VERSION [options of cargo install]; its directory is printed.
