@@ -59,13 +59,14 @@ pub fn in_node(options: &[&str], script: &str) -> Result<Outcome> {
     lab(&[&["run", "--quiet"], options, &["--", "bash", "-euc", script]].concat())
 }
 
-/// Runs those of this program's own tests whose names start with `filter` in a fresh node.
-pub fn own_tests_in_node(options: &[&str], filter: &str) -> Result<String> {
+/// Runs those of this program's own tests whose names have one of `filters` in them in a fresh node.
+pub fn own_tests_in_node(options: &[&str], filters: &[&str]) -> Result<String> {
     let program = std::env::current_exe()?.to_string_lossy().into_owned();
     // One at a time: with a guest on each of its two CPUs, an emulated node now and then kills one of them.
-    let mut test = vec![program.as_str(), filter, "--test-threads=1"];
+    let mut test = vec![program.as_str(), "--test-threads=1"];
+    test.extend(filters);
     // Whoever wants those that take long names them.
-    if !filter.contains("long_") {
+    if !filters.iter().any(|filter| filter.contains("long_")) {
         test.push("--skip=::long_");
     }
     let programs: Vec<String> = [VMM, CORTEN]

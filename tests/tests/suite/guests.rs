@@ -53,14 +53,14 @@ const OUR_GUESTS: [&str; 6] = [
 ];
 
 fn on_our_machine(options: &[&str], filter: &str) -> Result<()> {
-    own_tests_in_node(&[options, &OUR_GUESTS].concat(), filter).map(drop)
+    own_tests_in_node(&[options, &OUR_GUESTS].concat(), &[filter]).map(drop)
 }
 
 /// Not in the cage: whoever hands descriptors in opens /dev/vhost-net and makes TAPs.
 #[test]
 fn vhost_moves_packets_in_a_node_of_each_kernel() -> Result<()> {
     for kernel in ["6.12", "6.1"] {
-        own_tests_in_node(&["--kernel", kernel], "vhost::")?;
+        own_tests_in_node(&["--kernel", kernel], &["vhost::"])?;
     }
     Ok(())
 }
@@ -75,14 +75,14 @@ const EXAMPLES: [&str; 4] = [
 
 #[test]
 fn examples_run_without_a_cluster() -> Result<()> {
-    own_tests_in_node(&[&EXAMPLES[..], &["--isolated"]].concat(), "run::").map(drop)
+    own_tests_in_node(&[&EXAMPLES[..], &["--isolated"]].concat(), &["run::"]).map(drop)
 }
 
 /// Debian with systemd and cloud-init takes minutes to boot in a guest of an emulated node.
 #[test]
 fn long_debian_example_runs_without_a_cluster() -> Result<()> {
     let options = [&EXAMPLES[..], &["--isolated", "--asset=container-disk-debian"]].concat();
-    own_tests_in_node(&options, "run::long_").map(drop)
+    own_tests_in_node(&options, &["run::long_"]).map(drop)
 }
 
 #[test]
