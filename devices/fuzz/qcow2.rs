@@ -9,12 +9,15 @@ fn any_image(version: u8, bytes: &[u8]) -> Vec<u8> {
     [b"QFI\xfb\0\0\0", &[2 | version & 1][..], bytes].concat()
 }
 
-/// Clusters of [`CLUSTER`] bytes, the header in the first one and the L1 table in the next. Its entries lead to clusters of
-/// the image; what these hold, and what the L2 tables in them lead to, is anybody's guess.
+/// The header in the first cluster and the L1 table in the next. Its entries lead to clusters of the image; what these hold, and
+/// what the L2 tables in them lead to, is anybody's guess. The first byte says how large clusters are: of 512 bytes to 2 MiB, as
+/// large ones hold so little of an input, most often small.
 fn likely_image(kind: u8, is_on_another: bool, bytes: &[u8]) -> Vec<u8> {
-    const CLUSTER: usize = 512;
     const ENTRIES: usize = 4;
-    let mut image = vec![0; CLUSTER];
+    let (choice, bytes) = bytes.split_first().map_or((0, bytes), |(first, rest)| (*first, rest));
+    let bits = if choice & 3 == 0 { 9 + choice / 4 % 13 } else { 9 + choice / 4 % 4 };
+    let cluster_size = 1_usize << bits;
+    let mut image = vec![0; cluster_size];
     let mut put = |at: usize, field: &[u8]| image[at..at + field.len()].copy_from_slice(field);
     put(0, b"QFI\xfb\0\0\0");
     put(7, &[2 | kind & 1]);
@@ -23,12 +26,12 @@ fn likely_image(kind: u8, is_on_another: bool, bytes: &[u8]) -> Vec<u8> {
         put(19, &[4]);
         put(0xc0, b"base");
     }
-    put(23, &[9]);
+    put(23, &[bits]);
     // As much as the L1 table is for, or a little less.
-    let size = (ENTRIES * CLUSTER / 8 * CLUSTER) as u64 - u64::from(kind & 0x30) * 32;
+    let size = (ENTRIES * cluster_size / 8 * cluster_size) as u64 - u64::from(kind & 0x30) * 32;
     put(24, &size.to_be_bytes());
     put(39, &[8]);
-    put(40, &(CLUSTER as u64).to_be_bytes());
+    put(40, &(cluster_size as u64).to_be_bytes());
     put(103, &[112]);
     // Compressed by zstd.
     if kind & 9 == 9 {
@@ -37,9 +40,9 @@ fn likely_image(kind: u8, is_on_another: bool, bytes: &[u8]) -> Vec<u8> {
     }
     for at in 0..ENTRIES {
         let cluster = u64::from(bytes.get(at).copied().unwrap_or(0) % 16);
-        image.extend((1 << 63 | cluster << 9).to_be_bytes());
+        image.extend((1 << 63 | cluster << bits).to_be_bytes());
     }
-    image.resize(2 * CLUSTER, 0);
+    image.resize(2 * cluster_size, 0);
     image.extend(bytes.iter().skip(ENTRIES));
     image
 }

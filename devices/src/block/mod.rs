@@ -50,7 +50,7 @@ pub use self::device::Block;
 pub use self::disk::Disk;
 pub use self::file::{DiskError, DiskFile, DiskIdentity, LockError, lock, lock_shared, unlock};
 #[cfg(feature = "fuzz")]
-pub use self::fuzzing::look_at_request;
+pub use self::fuzzing::{Gate, gated_disk, look_at_request};
 #[cfg(feature = "fuzz")]
 pub use self::images::read_any_images;
 pub use self::images::{

@@ -18,6 +18,8 @@ use vmm_sys_util::eventfd::EventFd;
 pub(super) use self::buffers::{AlignedBuffer, Alignment, GuestBuffers};
 pub(super) use self::pool::Pool;
 pub use self::pool::ThreadStart;
+#[cfg(feature = "fuzz")]
+pub(super) use self::pool::run;
 pub(super) use self::ring::RingBackend;
 pub(super) use self::transfer::{Step, Transfer};
 

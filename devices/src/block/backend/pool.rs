@@ -134,7 +134,7 @@ fn serve(work: &Work, medium: &dyn Medium) {
 }
 
 /// Does a transfer from its first step to its last.
-fn run(medium: &dyn Medium, transfer: &mut Transfer) -> io::Result<()> {
+pub(in crate::block) fn run(medium: &dyn Medium, transfer: &mut Transfer) -> io::Result<()> {
     while let Some(step) = transfer.step() {
         let answer = medium.call(&step);
         if let Some(result) = transfer.advance(answer) {
