@@ -1,9 +1,11 @@
 //! The launcher's loop.
 //!
-//! It waits on four things: signals, the door, the agent that came last, the VM process. What each says is handled at
-//! once; nothing that is done then can block.
+//! It waits on five things: signals, the door, the node agent that came last, the VM process, the guest's own agent. What each
+//! says is handled at once; nothing that is done then can block.
 
-use std::collections::BTreeMap;
+mod guest;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -21,6 +23,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::door::{Door, DoorError};
+use crate::guest_agent::{KeptAgent, port_of};
 use crate::log::{chain, say};
 use crate::machine::{self, PlanError, Resolved};
 use crate::options::Options;
@@ -83,6 +86,10 @@ struct Running {
     silent: bool,
     /// What the guest reads of its host.
     metrics: Option<Metrics>,
+    /// The agent in the guest.
+    guest: Option<KeptAgent>,
+    /// Numbers of requests that ask for its port.
+    looks: BTreeSet<u64>,
 }
 
 /// A disk with metrics that is written from time to time.
@@ -113,6 +120,7 @@ enum Source {
     Door,
     Agent,
     Vmm,
+    Guest,
 }
 
 impl Launcher {
@@ -135,6 +143,8 @@ impl Launcher {
             let step = self.stop.due(Instant::now());
             self.take(step);
             self.write_metrics(Instant::now());
+            // What is due of it is done in its turn, also when nothing was to be read.
+            self.on_guest(PollFlags::empty());
             let ready = match self.wait() {
                 Ok(ready) => ready,
                 Err(error) => {
@@ -142,13 +152,17 @@ impl Launcher {
                     return self.ended(End { reason: EndReason::InternalError, detail });
                 }
             };
-            for source in ready {
+            for (source, flags) in ready {
                 let end = match source {
                     Source::Signals => self.on_signals(),
                     Source::Door => self.on_door(),
                     Source::Agent => self.on_agent(),
                     Source::Vmm => {
                         self.on_vmm();
+                        None
+                    }
+                    Source::Guest => {
+                        self.on_guest(flags);
                         None
                     }
                 };
@@ -159,33 +173,43 @@ impl Launcher {
         }
     }
 
-    fn sources(&self) -> Vec<(Source, BorrowedFd<'_>)> {
-        let mut sources =
-            vec![(Source::Signals, self.signals.as_fd()), (Source::Door, self.door.as_fd())];
-        sources.extend(self.agent.as_ref().map(|agent| (Source::Agent, agent.link.as_fd())));
+    fn sources(&self) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
+        let read = PollFlags::POLLIN;
+        let mut sources = vec![
+            (Source::Signals, self.signals.as_fd(), read),
+            (Source::Door, self.door.as_fd(), read),
+        ];
+        sources.extend(self.agent.as_ref().map(|agent| (Source::Agent, agent.link.as_fd(), read)));
         // A closed link would be ready for ever; SIGCHLD says the rest.
-        let running = self.running.as_ref().filter(|running| !running.silent);
-        sources.extend(running.map(|running| (Source::Vmm, running.vmm.link())));
+        if let Some(running) = self.running.as_ref().filter(|running| !running.silent) {
+            sources.push((Source::Vmm, running.vmm.link(), read));
+            let guest = running.guest.as_ref();
+            let socket = guest.and_then(|guest| Some((guest.fd()?, guest.interest())));
+            sources.extend(socket.map(|(fd, interest)| (Source::Guest, fd, interest)));
+        }
         sources
     }
 
     /// Waits until something is ready or due.
-    fn wait(&self) -> Result<Vec<Source>, Errno> {
+    fn wait(&self) -> Result<Vec<(Source, PollFlags)>, Errno> {
         let sources = self.sources();
         let mut list: Vec<PollFd<'_>> =
-            sources.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+            sources.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
         match poll(&mut list, self.timeout()) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         }
-        let ready = sources.iter().zip(&list).filter(|(_, fd)| fd.any().unwrap_or(true));
-        Ok(ready.map(|((source, _), _)| *source).collect())
+        // Flags that nix does not know are of a descriptor that is in trouble, as an error is.
+        let flags = |fd: &PollFd<'_>| fd.revents().unwrap_or(PollFlags::POLLERR);
+        let ready = sources.iter().zip(&list).map(|((source, ..), fd)| (*source, flags(fd)));
+        Ok(ready.filter(|(_, flags)| !flags.is_empty()).collect())
     }
 
     fn timeout(&self) -> PollTimeout {
         let metrics = self.running.as_ref().and_then(|running| running.metrics.as_ref());
-        let deadlines = [self.stop.deadline(), metrics.map(|metrics| metrics.due)];
+        let deadlines =
+            [self.stop.deadline(), metrics.map(|metrics| metrics.due), self.guest_deadline()];
         let Some(deadline) = deadlines.into_iter().flatten().min() else {
             return PollTimeout::NONE;
         };
@@ -280,7 +304,10 @@ impl Launcher {
                 return self.on_start(id, vmi, grace_seconds, &grant);
             }
             (ToLauncher::Dismiss { reason }, true) => return self.on_dismiss(reason),
-            (ToLauncher::PowerButton { id }, true) => self.pass(id, Request::PowerButton),
+            (ToLauncher::PowerButton { id }, true) => {
+                self.thaw_guest();
+                self.pass(id, Request::PowerButton);
+            }
             (ToLauncher::Info { id }, true) => self.pass(id, Request::Info),
             (ToLauncher::Kill { id }, true) => {
                 self.pass(id, Request::Kill);
@@ -383,6 +410,7 @@ impl Launcher {
         descriptors.push((Role::console(), console.as_fd()));
         let (memory, node) = (plan.machine.memory, vmi.status.node_name.as_deref());
         let vcpus = u64::from(vmi.spec.topology().map_err(PlanError::from)?.vcpus());
+        let guest = port_of(&plan.machine).map(|port| KeptAgent::new(port, Instant::now()));
         let mut vmm = Vmm::start(&self.options.vmm, &descriptors, plan.machine)?;
         // A boot is answered when it is accepted; this is answered when the vCPUs run.
         let first_info = vmm.ask(Request::Info).map_err(VmmError::from)?;
@@ -390,7 +418,16 @@ impl Launcher {
         let vm = VmFacts { process, vcpus, memory, memory_limit: memory };
         let host = HostFacts { name: node.unwrap_or_default().into(), product: NAME.into() };
         let metrics = prepared.metrics.map(|disk| Metrics { disk, host, vm, due: Instant::now() });
-        Ok(Running { vmm, first_info, asked: BTreeMap::new(), told: None, silent: false, metrics })
+        Ok(Running {
+            vmm,
+            first_info,
+            asked: BTreeMap::new(),
+            told: None,
+            silent: false,
+            metrics,
+            guest,
+            looks: BTreeSet::new(),
+        })
     }
 
     /// Reads one message of the VM process; whether there may be more.
@@ -405,6 +442,7 @@ impl Launcher {
             }
             Ok(Some(Message::Event { event })) => {
                 say(&format!("the VM process tells: {event:?}"));
+                self.tell_guest(&event);
                 self.tell(&ToAgent::Event { event });
             }
             Ok(Some(other)) => say(&format!("the VM process sent {other:?}, which is passed over")),
@@ -424,6 +462,9 @@ impl Launcher {
     fn on_reply(&mut self, id: u64, reply: Reply) {
         let Some(running) = &mut self.running else { return };
         let agents = running.asked.remove(&id);
+        if running.looks.remove(&id) {
+            return self.on_look(&reply);
+        }
         if id == running.first_info && matches!(reply, Reply::Info { .. }) {
             self.enter(State::Running);
         }
@@ -467,6 +508,9 @@ impl Launcher {
 
     /// Does what is due on the way to the end.
     fn take(&mut self, step: Step) {
+        if step == Step::PowerButton {
+            self.thaw_guest();
+        }
         let Some(running) = &mut self.running else { return };
         let asked = match step {
             Step::Nothing => return,

@@ -26,6 +26,7 @@
 //! * [`client`]: [`GuestAgent`], the state machine. It does no more than read and write its socket, never blocks, and is told
 //!   what time it is: the launcher's loop waits on [`GuestAgent::fd`] for [`GuestAgent::interest`] until
 //!   [`GuestAgent::deadline`] and calls [`GuestAgent::turn`].
+//! * [`kept`]: [`KeptAgent`], the same with what whoever keeps a VM knows around it, and a report for status.
 //!
 //! **Hostile guests.** Whatever comes is bounded: a line's length, what is skipped in search of a beginning, lists, strings.
 //! All that can be learned fits into one message of the link (checked by a test). A guest that sends what was not asked for
@@ -46,11 +47,14 @@ mod answers;
 pub mod client;
 mod freeze;
 pub mod information;
+pub mod kept;
 pub mod orders;
 pub mod protocol;
 mod schedule;
 mod stream;
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -60,6 +64,7 @@ pub use self::information::{
     AgentCommand, FileSystem, FileSystemDisk, FileSystems, GuestInformation, GuestInterface,
     GuestUser, OperatingSystem,
 };
+pub use self::kept::{AgentReport, KeptAgent, port_of};
 pub use self::orders::{AgentError, LostReason, Notice, Order, Outcome};
 pub use self::protocol::{Answer, Command, FreezeStatus, Inbox, ProtocolError};
 
