@@ -217,10 +217,7 @@ impl Lab {
             None => std::env::current_dir()?,
         };
         let mut paths = vec![(checkout, false)];
-        // target/TRIPLE/PROFILE/corten-lab-node
-        paths.extend(
-            self.assets.agent().ancestors().nth(3).map(|target| (target.to_owned(), false)),
-        );
+        paths.extend(build_output(self.assets.agent()).map(|output| (output.to_owned(), false)));
         paths.push((self.assets.cache().root().to_owned(), false));
         for share in &wanted.share {
             let (path, writable) = writable_suffix(share);
@@ -247,6 +244,14 @@ impl Lab {
         }
         Ok(shares)
     }
+}
+
+/// Where the programs under test were built, of both profiles: target/TRIPLE of target/TRIPLE/PROFILE/corten-lab-node. A lab
+/// that was put elsewhere, as in /usr/local/bin, has nothing around it that a node should see.
+fn build_output(agent: &Path) -> Option<&Path> {
+    let profile = agent.parent()?;
+    // Which cargo makes in each.
+    profile.join(".cargo-lock").exists().then(|| profile.parent()).flatten()
 }
 
 impl Drop for Lab {
@@ -284,5 +289,21 @@ fn writable_suffix(text: &str) -> (&str, bool) {
     match text.strip_suffix(":rw") {
         Some(path) => (path, true),
         None => (text, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_build_output_around_the_program_is_shared() {
+        let directory = tempfile::tempdir().unwrap();
+        let triple = directory.path().join("target/triple");
+        let agent = triple.join("release/corten-lab-node");
+        fs::create_dir_all(triple.join("release")).unwrap();
+        assert_eq!(build_output(&agent), None);
+        fs::write(triple.join("release/.cargo-lock"), "").unwrap();
+        assert_eq!(build_output(&agent), Some(triple.as_path()));
     }
 }
