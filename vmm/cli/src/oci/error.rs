@@ -132,7 +132,7 @@ pub enum ImageError {
     },
     /// Others could put there what they like.
     #[error(
-        "the cache {path} can be changed by others; take their right to write to it, or use another directory"
+        "the cache {path} can be changed by others: make it yours or root's (chown), take their right to write to it (chmod go-w), or use another one by --cache"
     )]
     SharedCache {
         /// The directory.

@@ -21,6 +21,9 @@ use super::unpack::{Check, Layer};
 /// An archive of an image has a few blobs for each of its layers.
 const MAX_ENTRIES: usize = 10_000;
 
+/// An image has one index of its platforms, an archive some images.
+const MAX_INDEXES: usize = 100;
+
 /// Part of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
@@ -117,10 +120,43 @@ impl Local {
         }
     }
 
-    /// Whether there is an image that is called so.
+    /// Whether there is an image that is called so. A digest says which one it is, whatever it is called here.
     pub(super) fn calls(&self, name: &ImageReference) -> bool {
+        if let Some(digest) = name.digest() {
+            return self.by_digest(&name.to_string(), digest).is_ok_and(|found| found.is_some());
+        }
         let called = |names: Vec<String>| names.iter().any(|other| name.is_called(other));
         self.names().is_ok_and(called)
+    }
+
+    /// The entry of this digest in a layout: one that its index lists, or one of another index within.
+    fn by_digest(
+        &self,
+        image: &str,
+        digest: &ContentDigest,
+    ) -> Result<Option<Descriptor>, ImageError> {
+        if !self.has("index.json") {
+            return Ok(None);
+        }
+        let index: Index = self.parse("index.json", &self.read("index.json")?)?;
+        let mut level = index.manifests;
+        for _ in 0..MAX_DEPTH {
+            let found = level.iter().find(|entry| entry.digest == *digest);
+            // An index may name what a layout does not have: other platforms.
+            if let Some(found) = found.filter(|found| self.has(&blob_name(&found.digest))) {
+                return Ok(Some(found.clone()));
+            }
+            let mut below = Vec::new();
+            for entry in level.iter().filter(|entry| entry.is_index()).take(MAX_INDEXES) {
+                // One that is not there, or damaged, is not what is looked for.
+                let bytes = self.blob(image, entry);
+                if let Ok(Document::Index(index)) = bytes.and_then(|bytes| parse(image, &bytes)) {
+                    below.extend(index.manifests);
+                }
+            }
+            level = below;
+        }
+        Ok(None)
     }
 
     fn names(&self) -> Result<Vec<String>, ImageError> {
@@ -144,19 +180,18 @@ impl Local {
         let index: Index = self.parse("index.json", &self.read("index.json")?)?;
         let images =
             || index.manifests.iter().filter(|entry| entry.is_index() || entry.is_manifest());
-        let wanted = |entry: &&Descriptor| match name.digest() {
-            Some(digest) => entry.digest == *digest,
-            None => entry.names().any(|other| name.is_called(other)),
-        };
+        let called = |entry: &&Descriptor| entry.names().any(|other| name.is_called(other));
         // An index that the layout has at its top may already be one of platforms.
         let only = || {
-            let unnamed =
-                name.digest().is_none() && images().all(|entry| entry.names().next().is_none());
-            let one = images().count() == 1 && name.digest().is_none();
-            (unnamed || one).then(|| index.for_our_platform()).flatten()
+            let unnamed = images().all(|entry| entry.names().next().is_none());
+            (unnamed || images().count() == 1).then(|| index.for_our_platform()).flatten()
         };
-        let entry = images().find(wanted).or_else(only).ok_or_else(|| self.not_here(name))?;
-        let (descriptor, manifest) = self.manifest(&name.to_string(), entry)?;
+        let entry = match name.digest() {
+            Some(digest) => self.by_digest(&name.to_string(), digest)?,
+            None => images().find(called).or_else(only).cloned(),
+        };
+        let entry = entry.ok_or_else(|| self.not_here(name))?;
+        let (descriptor, manifest) = self.manifest(&name.to_string(), &entry)?;
         let layers = manifest.layers.into_iter().map(|layer| self.layer(layer));
         Ok(LocalImage { digest: descriptor.digest, layers: layers.collect::<Result<_, _>>()? })
     }

@@ -196,7 +196,7 @@ impl Work<'_> {
     fn unreadable(&self, what: &str, source: io::Error) -> ImageError {
         let image = self.image.to_owned();
         if source.kind() == io::ErrorKind::FileTooLarge {
-            let what = "that is the limit for images; raise it if the image is to be trusted";
+            let what = "that is the limit for images";
             return ImageError::TooLarge { image, limit: self.room.unpacked, what };
         }
         ImageError::Unreadable { image, what: what.into(), source }

@@ -170,7 +170,15 @@ async fn image_of_several_is_found_by_name_or_digest() {
     fs::write(scene.path("images/notes.txt"), "not an image").unwrap();
     let sources = Sources { mappings: Vec::new(), directory: Some(scene.path("images")) };
     let digest = format!("test/two:2@{}", two.manifest["digest"].as_str().unwrap());
-    for (name, content) in [("test/one:1", b"1"), ("docker.io/test/two:2", b"2"), (&digest, b"2")] {
+    let bare = format!("test/two@{}", two.manifest["digest"].as_str().unwrap());
+    let cases = [
+        ("test/one:1", b"1"),
+        ("docker.io/test/two:2", b"2"),
+        (&digest, b"2"),
+        // What it is called does not matter then.
+        (&bare, b"2"),
+    ];
+    for (name, content) in cases {
         let name = name.parse().unwrap();
         let handle = scene.store.resolve(&name, PullPolicy::Never, &sources).await.unwrap();
         assert_eq!(fs::read(handle.disk(None).await.unwrap()).unwrap(), content);
@@ -180,6 +188,24 @@ async fn image_of_several_is_found_by_name_or_digest() {
     assert!(matches!(error, ImageError::NotCached { .. }), "{error}");
     let error = scene.image(&scene.path("images/layout")).await.err().unwrap().to_string();
     assert!(error.contains("it has docker.io/test/one:1, test/two:2"), "{error}");
+}
+
+#[tokio::test]
+async fn digest_of_a_platform_or_of_its_index_is_found_in_a_directory_and_another_is_not() {
+    let scene = Scene::new();
+    let mut image = TestImage::new(&[layer(&[("disk/a", b"1")])]);
+    let index = image.index();
+    image.write(&scene.path("images/layout"), std::slice::from_ref(&index));
+    let sources = Sources { mappings: Vec::new(), directory: Some(scene.path("images")) };
+    for descriptor in [&index, &image.manifest] {
+        let name = format!("quay.io/any/name@{}", descriptor["digest"].as_str().unwrap());
+        let name = name.parse().unwrap();
+        let handle = scene.store.resolve(&name, PullPolicy::Never, &sources).await.unwrap();
+        assert_eq!(fs::read(handle.disk(None).await.unwrap()).unwrap(), b"1");
+    }
+    let name = format!("quay.io/any/name@{}", ContentDigest::of(b"another")).parse().unwrap();
+    let error = scene.store.resolve(&name, PullPolicy::Never, &sources).await.err().unwrap();
+    assert!(matches!(error, ImageError::NotCached { .. }), "{error}");
 }
 
 fn saved(path: &Path, layers: &[(&str, &[u8])], diff_ids: &[&[u8]]) {
