@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     match commands::run(options) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("corten: {}", chain(&failure));
+            commands::say(&chain(&failure));
             ExitCode::from(failure.exit_status())
         }
     }

@@ -70,6 +70,8 @@ struct Pump<'a> {
     typed: Vec<u8>,
     tail: Vec<u8>,
     interrupts: u32,
+    /// Nobody reads standard output any more, and nothing else is to be done here.
+    unread: bool,
     ended: Option<Ended>,
 }
 
@@ -113,6 +115,7 @@ pub fn attach(
         typed: Vec::new(),
         tail: Vec::new(),
         interrupts: 0,
+        unread: false,
         ended: None,
     };
     let outcome = pump.run();
@@ -145,6 +148,9 @@ impl Pump<'_> {
                 };
                 if let Some(outcome) = outcome {
                     return Ok(outcome);
+                }
+                if self.unread {
+                    return Ok(Outcome::Left);
                 }
             }
         }
@@ -289,8 +295,15 @@ impl Pump<'_> {
         let excess = self.tail.len().saturating_sub(TAIL);
         self.tail.drain(..excess);
         let mut stdout = io::stdout();
-        let written = write_all(&mut stdout, bytes);
-        written.map_err(|source| Failure::System { what: "write to standard output", source })
+        match write_all(&mut stdout, bytes) {
+            // Whoever only looked has seen enough. A VM that lives with this command ends with it.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe && !self.session.stops => {
+                self.unread = true;
+                Ok(())
+            }
+            written => written
+                .map_err(|source| Failure::System { what: "write to standard output", source }),
+        }
     }
 
     fn on_input(&mut self) -> Result<Option<Outcome>, Failure> {

@@ -22,7 +22,7 @@ pub(super) fn end(runtime: &Runtime, name: &str, question: Question) -> Result<u
         Err(ClientError::Ended { end, .. }) => *end,
         Err(error) => return Err(error.into()),
     };
-    eprintln!("corten: {name}: {}{}", end.reason.text(), detail(&end));
+    super::say(&format!("{name}: {}{}", end.reason.text(), detail(&end)));
     // That it ended is what was wanted, however it did; that it crashed is not.
     match end.reason {
         EndReason::PoweredOff | EndReason::Killed => Ok(0),

@@ -10,7 +10,7 @@ mod start;
 mod validate;
 mod watch;
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 
 use clap::CommandFactory;
 use serde::Serialize;
@@ -43,8 +43,9 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         Command::Validate(validate) => validate::validate(&validate),
         Command::Explain(explain) => explain::explain(&explain.path),
         Command::Completion { shell } => {
-            let mut command = Options::command();
-            clap_complete::generate(shell, &mut command, "corten", &mut io::stdout());
+            let (mut command, mut script) = (Options::command(), Vec::new());
+            clap_complete::generate(shell, &mut command, "corten", &mut script);
+            write(&script)?;
             Ok(0)
         }
         Command::Version => {
@@ -58,11 +59,29 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     }
 }
 
-/// Writes to standard output. A reader that has gone is an error here, not a panic.
+/// Writes to standard output.
 fn print(text: &str) -> Result<(), Failure> {
+    write(text.as_bytes())
+}
+
+fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    written.map_err(|source| Failure::System { what: "write to standard output", source })
+    written(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
+/// A reader that has gone, as `head` does, has read what it wanted: the command goes on, and ends with its own status.
+fn written(outcome: io::Result<()>) -> Result<(), Failure> {
+    match outcome {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        outcome => {
+            outcome.map_err(|source| Failure::System { what: "write to standard output", source })
+        }
+    }
+}
+
+/// A line on standard error. That nobody reads it must not end anything, as `eprintln` would.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "corten: {text}");
 }
 
 /// Writes an object as JSON.

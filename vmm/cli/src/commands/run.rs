@@ -22,7 +22,7 @@ pub(super) fn run(runtime: &Runtime, options: &Run) -> Result<u8, Failure> {
     let begun = phase::now();
     let selection = Selection::of(documents::read_all(&options.files)?)?;
     for passed_over in &selection.passed_over {
-        eprintln!("corten: {passed_over} is passed over");
+        super::say(&format!("{passed_over} is passed over"));
     }
     let mut vmi = accepted(&selection.machine)?;
     if let Some(name) = &options.name {
@@ -59,7 +59,7 @@ pub(super) fn run(runtime: &Runtime, options: &Run) -> Result<u8, Failure> {
 fn accepted(document: &Document) -> Result<VirtualMachineInstance, Failure> {
     let Examined { mut findings, vmi } = examine(document);
     for warning in findings.extract_if(.., |finding| !finding.is_refusal()) {
-        eprintln!("corten: warning: {warning}");
+        super::say(&format!("warning: {warning}"));
     }
     vmi.ok_or_else(|| Failure::Refused { title: document.title(), findings })
 }

@@ -57,7 +57,7 @@ pub(super) fn validate(options: &Validate) -> Result<u8, Failure> {
             // The other files are still worth a look.
             Err(error) => {
                 unreadable += 1;
-                eprintln!("corten: {}", corten_launcher::log::chain(&error));
+                super::say(&corten_launcher::log::chain(&error));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `corten console` and `corten logs`.
 
-use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::fs;
+use std::io::ErrorKind;
 
 use crate::client::attach::{Outcome, Session, attach};
 use crate::client::progress::Progress;
@@ -41,11 +41,9 @@ pub(super) fn logs(runtime: &Runtime, options: &Logs) -> Result<u8, Failure> {
         return follow(runtime, &options.name, Keyboard::No);
     }
     for path in [aside(&path), path] {
-        match File::open(&path) {
-            Ok(mut file) => {
-                let copied = io::copy(&mut file, &mut io::stdout());
-                copied.map_err(|source| Failure::Read { path, source })?;
-            }
+        // It is bounded: a long one is put aside.
+        match fs::read(&path) {
+            Ok(said) => super::write(&said)?,
             // Nothing was put aside yet.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(source) => return Err(Failure::Read { path, source }),

@@ -1,9 +1,11 @@
 //! Manifests and command lines, good and bad: one clear message, a status that says so, and nothing left behind.
 
+use std::process::Stdio;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::rig::{POWER_OFF, Rig, kvm_is_good};
+use crate::rig::{FOR_EVER, POWER_OFF, Rig, kvm_is_good};
 
 /// The VMI of all cases, with something laid over a field.
 fn with(pointer: &str, value: Value) -> Value {
@@ -109,6 +111,39 @@ fn machine_whose_kvm_cannot_run_linux_says_so_and_points_to_the_lab() -> Result<
     let rig = Rig::new()?;
     rig.file("good", &Rig::vmi("first", POWER_OFF).to_string())?;
     rig.corten(&["run", "good"])?.with(4)?.said("scripts/lab")?;
+    rig.is_clean(&[])
+}
+
+/// As `head` does once it has what it wants.
+#[test]
+fn reader_that_goes_away_is_no_error() -> Result<()> {
+    let rig = Rig::new()?;
+    rig.file("good", &Rig::vmi("first", POWER_OFF).to_string())?;
+    let bad = with("/spec/domain/memory", json!({"guest": "lots"}));
+    rig.file("bad", &bad.to_string())?;
+    rig.detached("first", FOR_EVER)?;
+    let cases: [(&[&str], i32); 9] = [
+        (&["completion", "fish"], 0),
+        (&["--help"], 0),
+        (&["ps"], 0),
+        (&["info", "first", "--json"], 0),
+        (&["logs", "first"], 0),
+        (&["logs", "first", "--follow"], 0),
+        (&["explain", "spec.domain"], 0),
+        (&["validate", "good", "--json"], 0),
+        (&["validate", "bad"], 3),
+    ];
+    for (arguments, status) in cases {
+        let (reader, writer) = std::io::pipe()?;
+        drop(reader);
+        let mut command = rig.command()?;
+        command.args(arguments).stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped());
+        let output = command.spawn()?.wait_with_output()?;
+        let words = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(status), "{arguments:?}: {output:?}");
+        ensure!(!words.contains("panicked") && !words.contains("pipe"), "{arguments:?}: {words}");
+    }
+    rig.corten(&["kill", "first"])?.with(0)?;
     rig.is_clean(&[])
 }
 
