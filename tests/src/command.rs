@@ -142,6 +142,17 @@ impl Rig {
         Ok(serde_json::from_str(&self.corten(&["info", name, "--json"])?.with(0)?.stdout)?)
     }
 
+    /// Waits until `corten info --json` says so.
+    pub fn wait_for_info(&self, name: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+        let mut info = Value::Null;
+        let found = wait_until(|| {
+            info = self.info(name).unwrap_or_default();
+            is_so(&info)
+        });
+        found.with_context(|| format!("{info:#}"))?;
+        Ok(info)
+    }
+
     /// Waits until a VM in the background has said this.
     pub fn wait_for_log(&self, name: &str, wanted: &str) -> Result<()> {
         let mut said = String::new();

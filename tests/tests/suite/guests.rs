@@ -66,8 +66,9 @@ fn vhost_moves_packets_in_a_node_of_each_kernel() -> Result<()> {
 }
 
 /// Not in the cage: the command is its own launcher. Whoever has root's rights there is the command, not the VM.
-const EXAMPLES: [&str; 4] = [
+const EXAMPLES: [&str; 5] = [
     "--env=TMPDIR=/dev/shm",
+    "--asset=guest-tools-disk",
     "--asset=kernel-boot-6.12",
     "--asset=container-disk-tiny",
     "--asset=guest-tiny-disk",

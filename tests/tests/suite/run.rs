@@ -266,6 +266,84 @@ fn guest_tells_a_status_of_its_own() -> Result<()> {
     rig.is_clean(&["work.yaml", "result.xml"])
 }
 
+/// The QEMU guest agent in the guest: somebody is logged in, by utmp(5), a disk is mounted, and the clock is wrong.
+const WITH_AGENT: &str = r#"modprobe virtio_console
+        export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+        mount -o ro /dev/vdc /mnt
+        mount -t devtmpfs dev /mnt/dev
+        mount -t proc proc /mnt/proc
+        mount -t sysfs sys /mnt/sys
+        chroot /mnt /sbin/mke2fs -q -F -t ext4 /dev/vdd
+        mount /dev/vdd /mnt/home
+        mount -t tmpfs run /mnt/var/run
+        cp -a /mnt/etc /run/etc
+        mount -t tmpfs etc /mnt/etc
+        cp -a /run/etc/. /mnt/etc/
+        pad() { printf '%s' "$1"; head -c $(($2 - ${#1})) /dev/zero; }
+        {
+        printf '\007\0\0\0\0\0\0\0'; pad tty1 32; pad 1 4; pad person 32; pad '' 264; printf '\0\312\232\073'; pad '' 40
+        } >/mnt/var/run/utmp
+        hostname greeter
+        date -s @1000000000 >/dev/null
+        chroot /mnt qemu-ga --method=virtio-serial --path="$(echo /dev/vport*p1)" --statedir=/dev --pidfile=/dev/agent.pid --daemonize
+        echo "AGENT STARTED""#;
+
+/// What the agent tells, and what it is asked to do, by the command.
+#[test]
+fn guest_agent_is_shown_holds_file_systems_still_and_sets_the_clock() -> Result<()> {
+    let rig = Rig::new()?;
+    let file = rig.path("work.yaml").display().to_string();
+    let disks = "    - name: tools
+      persistentVolumeClaim: {claimName: tools, readOnly: true}
+    - name: scratch
+      emptyDisk: {capacity: 32Mi}
+";
+    fs::write(&file, work("work", WITH_AGENT) + "\n" + disks)?;
+    let tools = format!("tools={}/disk.raw", std::env::var("CORTEN_ASSET_GUEST_TOOLS_DISK")?);
+    let mut running = rig.run_file(&file, &["--volume", &tools, "--detach"])?;
+    running.close_input();
+    running.end()?.with(0)?;
+    rig.wait_for_log("work", "AGENT STARTED")?;
+    let info = rig.wait_for_info("work", |info| {
+        let guest = &info["guest-agent"]["guest"];
+        guest["userList"].is_array() && guest["fsInfo"].is_object() && guest["hostname"].is_string()
+    })?;
+    let agent = &info["guest-agent"];
+    ensure!(agent["connected"] == true && agent["since"].as_u64() > Some(0), "{info:#}");
+    ensure!(agent["guest"]["os"]["id"] == "debian", "{info:#}");
+    ensure!(agent["guest"]["hostname"] == "greeter", "{info:#}");
+    ensure!(agent["guest"]["userList"][0]["userName"] == "person", "{info:#}");
+    let disks = agent["guest"]["fsInfo"]["disks"].as_array().context("no file systems")?;
+    let home = disks.iter().find(|disk| disk["mountPoint"] == "/home");
+    ensure!(home.is_some_and(|home| home["fileSystemType"] == "ext4"), "{info:#}");
+    let described = rig.corten(&["info", "work"])?.with(0)?;
+    let described = described.has_line("guest agent   connected for ")?;
+    described.has_line("host name     greeter")?.has_line("user          person")?;
+
+    rig.corten(&["freeze", "work"])?.with(0)?.said("frozen")?;
+    ensure!(rig.info("work")?["guest-agent"]["guest"]["fsFreezeStatus"] == "frozen");
+    rig.corten(&["thaw", "work"])?.with(0)?;
+    ensure!(rig.info("work")?["guest-agent"]["guest"]["fsFreezeStatus"] == "thawed");
+    rig.corten(&["freeze", "work", "--limit", "1"])?.with(0)?;
+    let thawed = |info: &Value| info["guest-agent"]["guest"]["fsFreezeStatus"] == "thawed";
+    rig.wait_for_info("work", thawed)?;
+
+    let clock_is_set = |info: &Value| info["guest-agent"]["clock-set"].is_u64();
+    ensure!(!clock_is_set(&rig.info("work")?), "nobody has set the clock yet");
+    rig.corten(&["pause", "work"])?.with(0)?;
+    rig.corten(&["freeze", "work"])?.with(1)?.said("the guest is paused")?;
+    // A clock that stood for less than 100 ms is left as it is.
+    std::thread::sleep(Duration::from_millis(200));
+    rig.corten(&["resume", "work"])?.with(0)?;
+    rig.wait_for_info("work", clock_is_set)?;
+    rig.corten(&["save", "work", "saved"])?.with(0)?;
+    let restored = ["restore", "saved", "--detach", "--force-disk", "tools"];
+    rig.corten(&restored)?.with(0)?;
+    rig.wait_for_info("work", clock_is_set)?;
+    rig.corten(&["stop", "work"])?.with(0)?;
+    rig.is_clean(&["work.yaml", "saved"])
+}
+
 /// What a guest wrote to the disk of an image, and has in its memory, is there when it is gone on with.
 #[test]
 fn saved_guest_goes_on_with_its_memory_and_its_disk() -> Result<()> {

@@ -30,6 +30,12 @@ Examples:
 
 At the terminal Ctrl-] leaves the VM running, Ctrl-C presses its power button, and once more kills it.";
 
+const FREEZE_EXAMPLES: &str = "\
+Example:
+  corten freeze first && cp --reflink=always data.img copy.img; corten thaw first
+
+It takes a guest that runs the QEMU guest agent; `corten info first` says whether it is connected.";
+
 const SAVE_EXAMPLES: &str = "\
 Examples:
   corten save first /var/tmp/first            then: corten restore /var/tmp/first
@@ -73,6 +79,11 @@ pub enum Command {
     Pause(Named),
     /// Let a paused VM go on
     Resume(Named),
+    /// Have the guest's agent hold its file systems still, so that copies of its disks are consistent
+    #[command(after_help = FREEZE_EXAMPLES)]
+    Freeze(Freeze),
+    /// Let the guest's file systems go on
+    Thaw(Named),
     /// Write a VM to a directory and end it
     #[command(after_help = SAVE_EXAMPLES)]
     Save(Save),
@@ -219,6 +230,16 @@ pub struct Stop {
     pub grace: Option<u32>,
 }
 
+/// `corten freeze`.
+#[derive(Debug, Args)]
+pub struct Freeze {
+    /// Name of the VM
+    pub name: String,
+    /// Seconds until they are thawed if nobody does it before [default: 300]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub limit: Option<u32>,
+}
+
 /// `corten save`.
 #[derive(Debug, Args)]
 pub struct Save {
@@ -337,6 +358,8 @@ mod tests {
             &["run", "a.yaml", "--timeout", "0"],
             &["run", "a.yaml", "--bridge", "br0", "--no-network"],
             &["stop"],
+            &["freeze", "first", "--limit", "0"],
+            &["freeze", "first", "--limit", "3601"],
             &["validate"],
             &["completion", "cmd"],
         ] {

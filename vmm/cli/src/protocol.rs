@@ -5,6 +5,7 @@
 //! end by itself. Messages are those of every link: JSON of at most 64 KiB, descriptors beside it. Only the user that the
 //! supervisor runs as, and root, can reach the socket.
 
+use corten_launcher::guest_agent::AgentReport;
 use corten_launcher::log::chain;
 use corten_link::launcher::{Channel, Wire};
 use corten_link::{Counters, EndReason, LinkError, Memory, Role, RunState};
@@ -74,6 +75,15 @@ pub enum Question {
     },
     /// Let them go on.
     Resume,
+    /// What is known by the guest's agent. Its answer can be as long as a message may be, so it is no part of the details.
+    GuestAgent,
+    /// Freeze the guest's file systems, at most for so many seconds.
+    Freeze {
+        /// None for the agent's usual limit.
+        limit: Option<u32>,
+    },
+    /// Thaw the guest's file systems.
+    Thaw,
     /// Write a paused machine to the files that come with the question.
     Snapshot,
     /// What is needed to go on with it: the answer comes with the job as `records` and files that nobody else has.
@@ -93,7 +103,7 @@ pub enum Keyboard {
 }
 
 /// From the supervisor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ToClient {
     /// The first message.
@@ -131,7 +141,7 @@ pub enum ToClient {
 }
 
 /// What came of a question.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Answer {
     /// It was done.
@@ -146,6 +156,16 @@ pub enum Answer {
         /// In particular.
         status: Box<Status>,
     },
+    /// What is known by the guest's agent.
+    GuestAgent {
+        /// None if the machine has no port for one, or does not run yet.
+        report: Option<Box<AgentReport>>,
+    },
+    /// File systems were frozen or thawed.
+    FileSystems {
+        /// How many; 0 if they were before.
+        count: u64,
+    },
     /// The stream that came with it is the console's.
     Attached {
         /// Whether what is written to it is typed.
@@ -157,7 +177,7 @@ pub enum Answer {
 }
 
 /// How a VM is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Status {
     /// Its name.
@@ -186,6 +206,9 @@ pub struct Status {
     /// How memory is used, if it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_use: Option<Box<Memory>>,
+    /// What is known by the guest's agent, if it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_agent: Option<Box<AgentReport>>,
 }
 
 /// Whether a VM runs.

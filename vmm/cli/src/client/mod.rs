@@ -22,6 +22,8 @@ use crate::protocol::{
 
 /// How long a supervisor may take to answer. It answers at once, unless the machine is overloaded or a snapshot is written.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// A guest's agent may have to write back all that is dirty, after what it is doing now.
+const AGENT_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Why a supervisor cannot be asked.
 #[derive(Debug, Error)]
@@ -209,8 +211,20 @@ impl Client {
     /// Asks how the VM is.
     pub fn status(&mut self, details: bool) -> Result<Status, ClientError> {
         let question = if details { Question::Details } else { Question::Status };
-        match self.answer(question)? {
-            (Answer::Status { status }, _) => Ok(*status),
+        let mut status = match self.answer(question)? {
+            (Answer::Status { status }, _) => *status,
+            _ => return Err(ClientError::Unexpected(self.name.clone())),
+        };
+        if details && let (Answer::GuestAgent { report }, _) = self.answer(Question::GuestAgent)? {
+            status.guest_agent = report;
+        }
+        Ok(status)
+    }
+
+    /// Orders something of the guest's agent; how many file systems it did it with.
+    pub fn order(&mut self, question: Question) -> Result<u64, ClientError> {
+        match self.answer_with(question, &[], AGENT_PATIENCE)? {
+            (Answer::FileSystems { count }, _) => Ok(count),
             _ => Err(ClientError::Unexpected(self.name.clone())),
         }
     }

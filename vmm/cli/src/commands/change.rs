@@ -29,3 +29,26 @@ pub(super) fn end(runtime: &Runtime, name: &str, question: Question) -> Result<u
         reason => Ok(reason.exit_status()),
     }
 }
+
+/// Has the guest's agent freeze or thaw file systems.
+pub(super) fn file_systems(
+    runtime: &Runtime,
+    name: &str,
+    question: Question,
+) -> Result<u8, Failure> {
+    let count = Client::connect(runtime, name)?.order(question)?;
+    let frozen = matches!(question, Question::Freeze { .. });
+    super::say(&format!("{name}: {}", told(frozen, count)));
+    Ok(0)
+}
+
+fn told(frozen: bool, count: u64) -> String {
+    match (frozen, count) {
+        (true, 0) => "file systems were frozen already; their time begins anew".into(),
+        (false, 0) => "no file system was frozen".into(),
+        (true, 1) => "1 file system is frozen".into(),
+        (true, _) => format!("{count} file systems are frozen"),
+        (false, 1) => "1 file system goes on".into(),
+        (false, _) => format!("{count} file systems go on"),
+    }
+}

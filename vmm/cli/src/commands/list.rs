@@ -1,7 +1,11 @@
 //! `corten ps` and `corten info`.
 
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use corten_launcher::log::chain;
+
+use super::guest;
 use crate::client::{Client, ClientError};
 use crate::failure::Failure;
 use crate::phase::span;
@@ -21,7 +25,7 @@ pub(super) fn ps(runtime: &Runtime, json: bool) -> Result<u8, Failure> {
                 | ClientError::Ended { .. },
             ) => {}
             // The others are still worth listing.
-            Err(error) => eprintln!("corten: {error}"),
+            Err(error) => super::say(&chain(&error)),
         }
     }
     if json {
@@ -67,12 +71,13 @@ pub(super) fn info(runtime: &Runtime, name: &str, json: bool) -> Result<u8, Fail
     if json {
         super::print_json(&status)?;
     } else {
-        super::print(&described(&status))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        super::print(&described(&status, now))?;
     }
     Ok(0)
 }
 
-fn described(status: &Status) -> String {
+fn described(status: &Status, now: u64) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         // Writing to a String does not fail.
@@ -113,10 +118,13 @@ fn described(status: &Status) -> String {
             line("network", &format!("{name}: {received} received, {sent} sent"));
         }
     }
+    if let Some(report) = &status.guest_agent {
+        guest::lines(report, now).iter().for_each(|(name, value)| line(name, value));
+    }
     text
 }
 
-fn bytes(count: u64) -> String {
+pub(super) fn bytes(count: u64) -> String {
     match count {
         0..1024 => format!("{count} B"),
         1024..0x10_0000 => format!("{} KiB", count >> 10),
@@ -128,7 +136,7 @@ fn bytes(count: u64) -> String {
     }
 }
 
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min", seconds / 60),
@@ -156,6 +164,7 @@ mod tests {
             jail: Vec::new(),
             counters: None,
             memory_use: None,
+            guest_agent: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod change;
 mod explain;
+mod guest;
 mod list;
 mod restore;
 mod run;
@@ -37,6 +38,11 @@ pub fn run(options: Options) -> Result<u8, Failure> {
             change::change(&runtime()?, &pause.name, Question::Pause { hold: false })
         }
         Command::Resume(resume) => change::change(&runtime()?, &resume.name, Question::Resume),
+        Command::Freeze(freeze) => {
+            let question = Question::Freeze { limit: freeze.limit };
+            change::file_systems(&runtime()?, &freeze.name, question)
+        }
+        Command::Thaw(thaw) => change::file_systems(&runtime()?, &thaw.name, Question::Thaw),
         Command::Save(save) => save::save(&runtime()?, &save),
         Command::Restore(restore) => restore::restore(&runtime()?, &restore),
         Command::Logs(logs) => watch::logs(&runtime()?, &logs),

@@ -13,6 +13,7 @@
 //!
 //! How a VM is stopped is the launcher's own code ([`corten_launcher::stop`]): power button, grace, kill, force.
 
+mod agent;
 mod clients;
 mod console;
 mod exit_stream;

@@ -9,7 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use corten_launcher::machine::{self, AGENT_STREAM, PlanError, Resolved};
+use corten_launcher::guest_agent::port_of;
+use corten_launcher::machine::{self, PlanError, Resolved};
 use corten_launcher::prepare::{self as volumes, PrepareError as VolumeError, SourceError};
 use corten_launcher::volumes::disk_image::Scratch;
 use corten_launcher::volumes::downward_metrics::MetricsDisk;
@@ -173,7 +174,7 @@ fn prepare(job: &Job, runtime: &Runtime, teller: &mut Teller) -> Result<Prepared
     grant.extend(connected.grant);
     let own = own_files(vmi, &grant)?;
     let exit = job.exit_status.then(|| add_exit_stream(&mut machine, &mut grant)).transpose()?;
-    let agent_port = stream(&machine, AGENT_STREAM);
+    let agent_port = port_of(&machine);
     let topology = u64::from(machine.sockets) * u64::from(machine.cores);
     let size = (topology * u64::from(machine.threads), machine.memory);
     let (first, paused) = match &job.restore {
@@ -197,13 +198,6 @@ fn without_interfaces(job: &Job) -> VirtualMachineInstance {
         vmi.spec.networks.clear();
     }
     vmi
-}
-
-/// Number of a stream of the console device.
-fn stream(machine: &MachineDescription, name: &str) -> Option<u32> {
-    let streams = &machine.console.as_ref()?.streams;
-    let at = streams.iter().position(|stream| stream == name)?;
-    u32::try_from(at + 1).ok()
 }
 
 /// One more stream of the console device; the host's end of it.

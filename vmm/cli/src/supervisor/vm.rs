@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Instant;
 
-use corten_launcher::guest_agent::GuestAgent;
+use corten_launcher::guest_agent::KeptAgent;
 use corten_launcher::termination::End;
 use corten_launcher::vmm::{Vmm, VmmError};
 use corten_launcher::volumes::downward_metrics::{self, HostFacts, MetricsDisk, VmFacts};
@@ -17,6 +17,7 @@ use nix::errno::Errno;
 use nix::fcntl::{F_GETFL, F_SETFL, F_SETPIPE_SZ, OFlag, fcntl};
 use thiserror::Error;
 
+use super::agent::Agent;
 use super::exit_stream::ExitStream;
 use super::prepare::Prepared;
 use super::say;
@@ -57,15 +58,6 @@ pub(super) enum Asked {
     Ports,
     /// Nobody waits for it.
     Own,
-}
-
-/// The guest's agent.
-pub(super) struct Agent {
-    pub(super) client: GuestAgent,
-    /// Number of its stream.
-    pub(super) port: u32,
-    /// Since when the guest stands still.
-    pub(super) paused_at: Option<Instant>,
 }
 
 /// A disk with metrics that is written from time to time.
@@ -148,11 +140,10 @@ impl Vm {
         let first_info = ask(&mut vmm, Request::Info)?;
         let now = Instant::now();
         let agent = prepared.agent_port.map(|port| {
-            let mut client = GuestAgent::new(now);
-            if restored {
-                client.restored(now);
-            }
-            Agent { client, port, paused_at: (restored && prepared.paused).then_some(now) }
+            Agent::new(match restored {
+                true => KeptAgent::restored(port, prepared.paused, now),
+                false => KeptAgent::new(port, now),
+            })
         });
         let process = u32::try_from(vmm.pid().as_raw()).unwrap_or_default();
         let (vcpus, memory) = prepared.size;
@@ -210,14 +201,8 @@ impl Vm {
 
     /// The guest stands still, or not any more.
     pub(super) fn set_paused(&mut self, paused: bool) {
-        let Some(agent) = &mut self.agent else { return };
-        let now = Instant::now();
-        if paused {
-            agent.paused_at.get_or_insert(now);
-            agent.client.paused();
-        } else {
-            let stood = agent.paused_at.take().map(|at| now.saturating_duration_since(at));
-            agent.client.resumed(stood.unwrap_or_default(), now);
+        if let Some(agent) = &mut self.agent {
+            agent.kept.set_paused(paused, Instant::now());
         }
     }
 }

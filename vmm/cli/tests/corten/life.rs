@@ -62,7 +62,12 @@ fn vm_in_the_background_is_listed_described_paused_and_stopped() -> Result<()> {
     ensure!(info["state"] == "running" && info["vcpus"] == 1, "{info}");
     ensure!(info["counters"]["port-exits"].as_u64() > Some(0), "{info}");
     ensure!(info["memory-use"]["allocated"].as_u64() > Some(0), "{info}");
-    rig.corten(&["info", "first"])?.with(0)?;
+    ensure!(info["guest-agent"]["connected"] == false, "{info}");
+    let described = rig.corten(&["info", "first"])?.with(0)?.stdout;
+    ensure!(described.contains("\nguest agent   not connected\n"), "{described}");
+    for order in [&["freeze", "first", "--limit", "5"][..], &["thaw", "first"]] {
+        rig.corten(order)?.with(1)?.said("the guest agent is not connected")?;
+    }
     rig.corten(&["pause", "first"])?.with(0)?;
     rig.corten(&["pause", "first"])?.with(0)?;
     ensure!(rig.info("first")?["state"] == "paused");
@@ -76,7 +81,8 @@ fn vm_in_the_background_is_listed_described_paused_and_stopped() -> Result<()> {
     stopped.said("the guest did not power off within 1 s of the power button")?;
     rig.is_clean(&[supervisor, process])?;
     ensure!(rig.corten(&["ps"])?.with(0)?.stdout.lines().count() == 1);
-    for command in ["info", "stop", "kill", "pause", "resume", "logs", "console"] {
+    for command in ["info", "stop", "kill", "pause", "resume", "freeze", "thaw", "logs", "console"]
+    {
         rig.corten(&[command, "first"])?.with(1)?.said("no VM \"first\" runs")?;
     }
     Ok(())

@@ -3,7 +3,6 @@
 use std::io::Read;
 use std::time::Instant;
 
-use corten_launcher::guest_agent::Notice;
 use corten_launcher::log::chain;
 use corten_launcher::termination::End;
 use corten_link::{BootOrigin, EndReason, Event, LinkError, Message, Reply, Request, Role};
@@ -12,6 +11,7 @@ use nix::poll::PollFlags;
 use super::Keeper;
 use crate::phase::Phase;
 use crate::protocol::Answer;
+use crate::supervisor::agent::Wish;
 use crate::supervisor::prepare::Progress;
 use crate::supervisor::say;
 use crate::supervisor::vm::{Asked, Vm};
@@ -80,7 +80,7 @@ impl Keeper {
         match event {
             Event::Reset => {
                 if let Some(agent) = self.vm.as_mut().and_then(|vm| vm.agent.as_mut()) {
-                    agent.client.reset(Instant::now());
+                    agent.kept.reset(Instant::now());
                 }
                 self.tell("the guest was reset".into());
             }
@@ -153,8 +153,7 @@ impl Keeper {
             }
             (Asked::Ports, Reply::Info { info }) => {
                 if let Some(agent) = &mut vm.agent {
-                    let open = info.open_ports.contains(&agent.port);
-                    agent.client.port(open, Instant::now());
+                    agent.kept.looked(&info.open_ports, Instant::now());
                 }
             }
             (Asked::Status { client, id, details }, Reply::Info { info }) => {
@@ -211,28 +210,20 @@ impl Keeper {
     pub(super) fn on_agent(&mut self, ready: PollFlags) {
         let Some(vm) = self.vm.as_mut().filter(|vm| vm.running && !vm.silent) else { return };
         let Some(agent) = &mut vm.agent else { return };
-        let port = agent.port;
-        for notice in agent.client.turn(Instant::now(), ready) {
-            match notice {
-                Notice::LookAtPort => self.ask_own(Request::Info, Asked::Ports),
-                Notice::Attach(socket) => {
+        for wish in agent.turn(Instant::now(), ready) {
+            match wish {
+                Wish::Look => self.ask_own(Request::Info, Asked::Ports),
+                Wish::Attach { port, socket } => {
                     let given = [(Role::connection(), socket)];
                     self.ask_own_with(Request::Attach { port }, &given, Asked::Own);
                 }
-                Notice::Connected => {
+                Wish::Connected => {
                     if !self.phases.iter().any(|reached| reached.phase == Phase::Agent) {
                         self.reach(Phase::Agent, "");
                     }
                 }
-                Notice::Lost(reason) => say(&format!("the guest's agent is gone: {reason}")),
-                Notice::TimeSet(Err(error)) => {
-                    say(&format!("the guest's clock was not set: {error}"));
-                }
-                Notice::Thawed(Err(error)) => {
-                    say(&format!("file systems were not thawed: {error}"));
-                }
-                Notice::TimeSet(Ok(())) | Notice::Thawed(Ok(())) => {}
-                Notice::Learned | Notice::Done { .. } => {}
+                Wish::Say(text) => say(&text),
+                Wish::Answer { client, id, answer } => self.clients.answer(client, id, answer),
             }
         }
     }

@@ -181,7 +181,7 @@ impl Keeper {
             let exit = vm.exit.as_ref().and_then(ExitStream::ready);
             sources.extend(exit.map(|fd| (Source::Exit, fd, read)));
             if let Some(agent) = &vm.agent {
-                let (fd, interest) = (agent.client.fd(), agent.client.interest());
+                let (fd, interest) = (agent.kept.fd(), agent.kept.interest());
                 sources.extend(fd.map(|fd| (Source::Agent, fd, interest)));
             }
         }
@@ -212,7 +212,7 @@ impl Keeper {
         let deadlines = [
             self.stop.deadline(),
             self.timeout_at.filter(|_| !self.timed_out),
-            vm.and_then(|vm| vm.agent.as_ref()?.client.deadline()),
+            vm.and_then(|vm| vm.agent.as_ref()?.kept.deadline()),
             vm.and_then(|vm| Some(vm.metrics.as_ref()?.due)),
         ];
         let Some(deadline) = deadlines.into_iter().flatten().min() else {

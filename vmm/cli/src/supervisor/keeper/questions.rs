@@ -1,7 +1,9 @@
 //! What clients want.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use corten_launcher::guest_agent::Order;
 use corten_launcher::log::chain;
 use corten_launcher::termination::End;
 use corten_link::{Grant, Info, Request, Role};
@@ -91,12 +93,33 @@ impl Keeper {
                 let asked = Asked::Pass { client, id };
                 self.ask((client, id), Request::Snapshot, &given, asked);
             }
+            Question::GuestAgent => {
+                let agent = self.vm.as_ref().and_then(|vm| vm.agent.as_ref());
+                let report = agent.map(|agent| Box::new(agent.kept.report()));
+                self.clients.answer(client, id, Answer::GuestAgent { report });
+            }
+            Question::Freeze { limit } => {
+                let limit = limit.map(|limit| Duration::from_secs(limit.into()));
+                self.order(client, id, Order::Freeze { limit });
+            }
+            Question::Thaw => self.order(client, id, Order::Thaw),
             Question::Belongings => match self.belongings() {
                 Ok(given) => self.clients.answer_with(client, id, Answer::Done, &given),
                 Err(reason) => self.refuse(client, id, reason),
             },
         }
         None
+    }
+
+    /// Orders something of the guest's agent for a client.
+    fn order(&mut self, client: u64, id: u64, order: Order) {
+        let Some(vm) = self.vm.as_mut().filter(|vm| vm.running) else {
+            return self.refuse(client, id, "it is not running yet".into());
+        };
+        match &mut vm.agent {
+            Some(agent) => agent.order((client, id), order),
+            None => self.refuse(client, id, "it has no port for a guest agent".into()),
+        }
     }
 
     /// The job, and files that nobody else has.
@@ -175,6 +198,7 @@ impl Keeper {
             jail: vm.map(|vm| vm.jail.kept_by()).unwrap_or_default(),
             counters: None,
             memory_use: None,
+            guest_agent: None,
         }
     }
 }

@@ -41,7 +41,7 @@ impl Keeper {
             Step::PowerButton => {
                 self.tell("its power button was pressed".into());
                 if let Some(agent) = self.vm.as_mut().and_then(|vm| vm.agent.as_mut()) {
-                    agent.client.stopping(Instant::now());
+                    agent.kept.stopping(Instant::now());
                 }
                 // A guest that is paused cannot see the button.
                 self.ask_own(Request::Resume, Asked::Resume { by: None });
