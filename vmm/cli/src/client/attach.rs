@@ -318,23 +318,39 @@ impl Pump<'_> {
             self.reads_input = false;
             return Ok(None);
         }
-        let mut typed = &bytes[..count];
-        if self.terminal.is_some() {
-            if typed.contains(&LEAVE) {
-                return Ok(Some(Outcome::Left));
-            }
-            if let Some(at) = typed.iter().position(|byte| *byte == INTERRUPT)
-                && self.session.stops
-            {
-                self.interrupt()?;
-                typed = &typed[..at];
-            }
-        }
-        if self.types && !typed.is_empty() {
-            self.typed.extend(typed);
+        let keys = match self.terminal {
+            Some(_) => Keys::of(&bytes[..count], self.session.stops),
+            None => Keys { typed: bytes[..count].to_vec(), ..Keys::default() },
+        };
+        if self.types && !keys.typed.is_empty() {
+            self.typed.extend(keys.typed);
             self.on_stream()?;
         }
-        Ok(None)
+        for _ in 0..keys.interrupts {
+            self.interrupt()?;
+        }
+        Ok(keys.leave.then_some(Outcome::Left))
+    }
+}
+
+/// What was pressed on a terminal since the last look, which can be several keys.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Keys {
+    /// What is the guest's.
+    typed: Vec<u8>,
+    interrupts: usize,
+    leave: bool,
+}
+
+impl Keys {
+    /// `stops` says whether Ctrl-C is ours. What is typed behind it is not the guest's any more, nor is anything behind Ctrl-].
+    fn of(bytes: &[u8], stops: bool) -> Self {
+        let end = bytes.iter().position(|byte| *byte == LEAVE);
+        let bytes = &bytes[..end.unwrap_or(bytes.len())];
+        let is_interrupt = |byte: &&u8| stops && **byte == INTERRUPT;
+        let typed = bytes.iter().take_while(|byte| !is_interrupt(byte)).copied().collect();
+        let interrupts = bytes.iter().filter(is_interrupt).count();
+        Self { typed, interrupts, leave: end.is_some() }
     }
 }
 
@@ -356,4 +372,30 @@ fn write_all(out: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
 
 fn may_come_again(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(typed: &[u8], interrupts: usize, leave: bool) -> Keys {
+        Keys { typed: typed.to_vec(), interrupts, leave }
+    }
+
+    #[test]
+    fn each_key_of_one_read_counts() {
+        let cases: [(&[u8], Keys); 6] = [
+            (b"ls\n", keys(b"ls\n", 0, false)),
+            (b"\x03", keys(b"", 1, false)),
+            (b"\x03\x03", keys(b"", 2, false)),
+            (b"ab\x03cd\x03", keys(b"ab", 2, false)),
+            (b"ab\x1dcd\x03", keys(b"ab", 0, true)),
+            (b"\x03\x1d", keys(b"", 1, true)),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(Keys::of(bytes, true), expected, "{bytes:?}");
+        }
+        // Where it is not ours, Ctrl-C is the guest's as any other key.
+        assert_eq!(Keys::of(b"\x03\x03", false), keys(b"\x03\x03", 0, false));
+    }
 }

@@ -141,6 +141,19 @@ fn interrupt_key_asks_and_then_kills() -> Result<()> {
 }
 
 #[test]
+fn interrupt_keys_that_come_at_once_count_each() -> Result<()> {
+    let rig = Rig::new()?;
+    let mut vmi = Rig::vmi("first", FOR_EVER);
+    vmi["spec"]["terminationGracePeriodSeconds"] = 600.into();
+    let mut terminal = OnTerminal::run(&rig, &vmi)?;
+    terminal.wait_for("microguest")?;
+    wait_until(|| terminal.is_raw().unwrap_or(false))?;
+    terminal.press(&[INTERRUPT, INTERRUPT].concat())?;
+    ensure!(terminal.end()? == Some(80));
+    rig.is_clean(&[])
+}
+
+#[test]
 fn terminal_is_put_back_when_a_signal_ends_the_session() -> Result<()> {
     let rig = Rig::new()?;
     rig.detached("first", FOR_EVER)?;
