@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use corten_launcher::guest_agent::port_of;
+use corten_launcher::log::chain;
 use corten_launcher::machine::{self, PlanError, Resolved};
 use corten_launcher::prepare::{self as volumes, PrepareError as VolumeError, SourceError};
 use corten_launcher::volumes::disk_image::Scratch;
@@ -25,6 +26,7 @@ use super::images::Images;
 use super::networks::{self, NetworkError};
 use super::sources::HostSources;
 use crate::job::{Job, Restore};
+use crate::oci::ImageError;
 use crate::phase::Phase;
 use crate::place::Runtime;
 use crate::sparse;
@@ -49,16 +51,13 @@ pub enum PrepareError {
     /// An image.
     #[error("an image that the command line names is none")]
     Image(#[source] SourceError),
-    /// An image is not to be had.
-    #[error(
-        "{path}: the image is not to be had; --image NAME=PATH says where it is on this machine, --images DIR where to look"
-    )]
+    /// An image is not to be had, or of no use. The cause, which names it, comes first: what to do stands behind it.
+    #[error("{path}: {}{}", chain(&**.cause), advice(.cause))]
     Fetch {
         /// The field.
         path: String,
         /// Why.
-        #[source]
-        source: SourceError,
+        cause: SourceError,
     },
     /// A network.
     #[error(transparent)]
@@ -75,6 +74,16 @@ pub enum PrepareError {
     /// The thread or a socket.
     #[error("cannot prepare the VM")]
     System(#[from] io::Error),
+}
+
+/// What to do about an image that is nowhere.
+fn advice(cause: &SourceError) -> &'static str {
+    match cause.downcast_ref() {
+        Some(ImageError::Pull { .. } | ImageError::NotCached { .. }) => {
+            "; say by --image NAME=PATH where it is on this machine, or by --images DIR where to look"
+        }
+        _ => "",
+    }
 }
 
 /// All of it.
@@ -153,7 +162,7 @@ fn prepare(job: &Job, runtime: &Runtime, teller: &mut Teller) -> Result<Prepared
     let vmi = &job.vmi;
     machine::check(vmi, Scope::Standalone)?;
     let mut images = Images::new(job).map_err(PrepareError::Image)?;
-    images.fetch(vmi).map_err(|(path, source)| PrepareError::Fetch { path, source })?;
+    images.fetch(vmi).map_err(|(path, cause)| PrepareError::Fetch { path, cause })?;
     teller.reached(Phase::Images, "");
     let sources = HostSources { job, images: images.into(), runtime };
     let scratch = Scratch::Nameless(job.scratch.clone());

@@ -56,9 +56,10 @@ fn what_is_missing_on_this_machine_is_said_with_what_to_do() -> Result<()> {
     let claim = volumes(json!({"name": "data", "persistentVolumeClaim": {"claimName": "c"}}));
     let secret = volumes(json!({"name": "data", "cloudInitNoCloud": {"secretRef": {"name": "s"}}}));
     let cases = [
+        (with(boot, container("other", "/boot/kernel")), "; say by --image NAME=PATH where it is"),
         (
             with(boot, container("other", "/boot/kernel")),
-            "kernelBoot.container.image: the image is not to be had; --image NAME=PATH",
+            "kernelBoot.container.image: image docker.io/library/other:latest is not in the cache ",
         ),
         (
             with(boot, container("microguest", "/boot/nothing")),
