@@ -344,6 +344,34 @@ fn guest_agent_is_shown_holds_file_systems_still_and_sets_the_clock() -> Result<
     rig.is_clean(&["work.yaml", "saved"])
 }
 
+/// A guest that goes on after it was saved tells its status as before.
+#[test]
+fn restored_guest_tells_a_status_of_its_own() -> Result<()> {
+    let rig = Rig::new()?;
+    let script = r#"modprobe virtio_console
+        for port in /sys/class/virtio-ports/*; do
+        [ "$(cat "$port/name" 2>/dev/null)" != org.corten.exit ] || stream=/dev/${port##*/}
+        done
+        echo 3 >"$stream"
+        echo "SAVE-ME"
+        while [ ! -e /run/end ]; do
+        read -r line; [ "$line" != go ] || echo poweroff >/run/end
+        done </dev/ttyS0
+        echo 7 >"$stream""#;
+    let file = rig.path("work.yaml").display().to_string();
+    fs::write(&file, work("work", script))?;
+    let running = rig.run_file(&file, &["--exit-status"])?;
+    running.wait_for("SAVE-ME")?;
+    rig.corten(&["save", "work", "saved"])?.with(0)?;
+    running.end()?.with(80)?;
+    let job: Value = serde_json::from_slice(&fs::read(rig.path("saved/job.json"))?)?;
+    ensure!(job["guest-status"] == 3, "{job:#}");
+    let mut restored = rig.start(&["restore", "saved", "--exit-status"])?;
+    restored.write("go\n")?;
+    restored.end()?.with(7)?.said("it told status 7")?;
+    rig.is_clean(&["work.yaml", "saved"])
+}
+
 /// What a guest wrote to the disk of an image, and has in its memory, is there when it is gone on with.
 #[test]
 fn saved_guest_goes_on_with_its_memory_and_its_disk() -> Result<()> {

@@ -47,6 +47,9 @@ pub struct Job {
     pub seccomp_log: bool,
     /// The guest may tell an exit status.
     pub exit_status: bool,
+    /// What the guest told before it was saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_status: Option<u8>,
     /// Seconds until it is killed.
     pub timeout: Option<u32>,
     /// Where the console is written to as well.

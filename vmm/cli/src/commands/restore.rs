@@ -19,6 +19,11 @@ pub(super) fn restore(runtime: &Runtime, options: &Restore) -> Result<u8, Failur
     let file = File::open(&path).map_err(|source| Failure::Read { path, source })?;
     let saved = Job::from_file(file)?;
     let how = &options.how;
+    if how.exit_status && !saved.exit_status {
+        return Err(Failure::Said(
+            "--exit-status: the VM was run without it before it was saved, so its guest has no stream to tell a status by".into(),
+        ));
+    }
     let job = Job {
         name: options.name.clone().unwrap_or(saved.name),
         network: start::network(how),

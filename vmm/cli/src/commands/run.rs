@@ -47,6 +47,7 @@ pub(super) fn run(runtime: &Runtime, options: &Run) -> Result<u8, Failure> {
         vmm: start::ready(how)?,
         seccomp_log: start::seccomp_log(how),
         exit_status: how.exit_status,
+        guest_status: None,
         timeout: how.timeout,
         log: how.log.as_deref().map(absolute).transpose()?,
         begun,

@@ -23,10 +23,10 @@ pub(super) struct ExitStream {
 }
 
 impl ExitStream {
-    /// Takes the host's end of the stream, which does not block.
-    pub(super) fn new(socket: UnixStream) -> std::io::Result<Self> {
+    /// Takes the host's end of the stream, which does not block. `told` is what the guest told before it was saved.
+    pub(super) fn new(socket: UnixStream, told: Option<u8>) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, line: Vec::new(), status: None, is_open: true })
+        Ok(Self { socket, line: Vec::new(), status: told, is_open: true })
     }
 
     /// To wait for it, as long as something can come.
@@ -91,7 +91,7 @@ mod tests {
 
     fn told(bytes: &[u8]) -> Option<u8> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut stream = ExitStream::new(ours).unwrap();
+        let mut stream = ExitStream::new(ours, None).unwrap();
         theirs.write_all(bytes).unwrap();
         stream.read();
         stream.status()
@@ -119,9 +119,18 @@ mod tests {
     }
 
     #[test]
+    fn status_that_was_told_before_a_save_counts_until_there_is_another() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut stream = ExitStream::new(ours, Some(3)).unwrap();
+        assert_eq!(stream.status(), Some(3));
+        theirs.write_all(b"5\n").unwrap();
+        assert_eq!(stream.status(), Some(5));
+    }
+
+    #[test]
     fn closed_stream_is_not_waited_for() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut stream = ExitStream::new(ours).unwrap();
+        let mut stream = ExitStream::new(ours, None).unwrap();
         assert!(stream.ready().is_some());
         drop(theirs);
         stream.read();

@@ -96,8 +96,8 @@ pub(super) struct Prepared {
     pub(super) grant: Vec<(Role, OwnedFd)>,
     /// The program of the VM process.
     pub(super) program: File,
-    /// Where the guest's exit status comes from.
-    pub(super) exit: Option<UnixStream>,
+    /// Where the guest's exit status comes from, and what it told already.
+    pub(super) exit: Option<(UnixStream, Option<u8>)>,
     /// The port of the guest's agent.
     pub(super) agent_port: Option<u32>,
     /// To be written anew from time to time.
@@ -183,6 +183,7 @@ fn prepare(job: &Job, runtime: &Runtime, teller: &mut Teller) -> Result<Prepared
     grant.extend(connected.grant);
     let own = own_files(vmi, &grant)?;
     let exit = job.exit_status.then(|| add_exit_stream(&mut machine, &mut grant)).transpose()?;
+    let exit = exit.map(|stream| (stream, job.guest_status));
     let agent_port = port_of(&machine);
     let topology = u64::from(machine.sockets) * u64::from(machine.cores);
     let size = (topology * u64::from(machine.threads), machine.memory);

@@ -110,7 +110,8 @@ impl Vm {
         for reader in [&console, &words] {
             nonblocking(reader.as_fd()).map_err(|errno| make("a pipe")(errno.into()))?;
         }
-        let exit = prepared.exit.map(ExitStream::new).transpose().map_err(make("a stream"))?;
+        let exit = prepared.exit.map(|(stream, told)| ExitStream::new(stream, told));
+        let exit = exit.transpose().map_err(make("a stream"))?;
         let root = directory.join("root");
         std::fs::create_dir(&root).map_err(make("a root directory"))?;
         let (ours, theirs) = Link::pair().map_err(VmmError::from)?;

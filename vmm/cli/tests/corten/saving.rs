@@ -92,6 +92,36 @@ fn save_that_fails_leaves_no_directory_and_the_vm_running() -> Result<()> {
 }
 
 #[test]
+fn guest_that_had_no_way_to_tell_a_status_is_not_asked_for_one() -> Result<()> {
+    let rig = Rig::new()?;
+    rig.detached("first", TWO_LINES)?;
+    rig.corten(&["save", "first", "saved"])?.with(0)?;
+    let restore = ["restore", "saved", "--exit-status", "--any-kvm"];
+    rig.corten(&restore)?.with(1)?.said("was run without it before it was saved")?;
+    // One that had it has it again, though this guest says nothing.
+    let run = Rig::vmi("first", &format!("{TWO_LINES} {POWER_OFF}"));
+    let running = rig.run(&run, &["--exit-status"])?;
+    running.wait_for("microguest")?;
+    rig.corten(&["save", "first", "with"])?.with(0)?;
+    running.end()?.with(80)?;
+    let job: serde_json::Value = serde_json::from_slice(&fs::read(rig.path("with/job.json"))?)?;
+    ensure!(job["exit-status"] == true, "{job}");
+    let mut restored = rig.start(&["restore", "with", "--exit-status", "--any-kvm"])?;
+    restored.wait_for_word("running after")?;
+    restored.write("one\ntwo\n")?;
+    restored.end()?.with(88)?.said("told no status")?;
+    // What a guest told before it was saved is known afterwards.
+    let mut job = job;
+    job["guest-status"] = 7.into();
+    fs::write(rig.path("with/job.json"), job.to_string())?;
+    let mut restored = rig.start(&["restore", "with", "--exit-status", "--any-kvm"])?;
+    restored.wait_for_word("running after")?;
+    restored.write("one\ntwo\n")?;
+    restored.end()?.with(7)?.said("it told status 7")?;
+    rig.is_clean(&[])
+}
+
+#[test]
 fn damaged_vm_is_refused() -> Result<()> {
     let rig = Rig::new()?;
     rig.detached("first", TWO_LINES)?;

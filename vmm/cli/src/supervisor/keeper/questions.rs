@@ -11,6 +11,7 @@ use corten_link::{Grant, Info, Request, Role};
 use super::Keeper;
 use crate::protocol::{Answer, Question, State, Status, ToClient, ToSupervisor};
 use crate::supervisor::clients::{Heard, OWNER};
+use crate::supervisor::exit_stream::ExitStream;
 use crate::supervisor::say;
 use crate::supervisor::viewers::Types;
 use crate::supervisor::vm::Asked;
@@ -123,7 +124,9 @@ impl Keeper {
     }
 
     /// The job, and files that nobody else has.
-    fn belongings(&self) -> Result<Vec<(Role, OwnedFd)>, String> {
+    fn belongings(&mut self) -> Result<Vec<(Role, OwnedFd)>, String> {
+        let exit = self.vm.as_mut().and_then(|vm| vm.exit.as_mut());
+        self.job.guest_status = exit.and_then(ExitStream::status);
         let job = self.job.to_file().map_err(|error| chain(&error))?;
         let mut given = vec![(Role::records(), OwnedFd::from(job))];
         for (role, fd) in self.vm.iter().flat_map(|vm| &vm.own) {
