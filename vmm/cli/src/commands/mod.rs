@@ -8,6 +8,7 @@ mod restore;
 mod run;
 mod save;
 mod start;
+mod unused;
 mod validate;
 mod watch;
 
@@ -21,6 +22,8 @@ use crate::options::{Command, Options};
 use crate::place::Runtime;
 use crate::protocol::Question;
 use crate::supervisor;
+
+pub(crate) use unused::is_same;
 
 /// Does what the command line says. The status to end with.
 pub fn run(options: Options) -> Result<u8, Failure> {

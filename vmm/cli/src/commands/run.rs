@@ -8,7 +8,7 @@ use corten_resources::defaults::{Identity, with_defaults};
 use corten_resources::served::Scope;
 use corten_resources::types::{Interface, Marker, Network, PodNetwork, VirtualMachineInstance};
 
-use super::start;
+use super::{start, unused};
 use crate::failure::Failure;
 use crate::job::{self, Job};
 use crate::manifest::{Document, Examined, Selection, documents, examine};
@@ -30,6 +30,9 @@ pub(super) fn run(runtime: &Runtime, options: &Run) -> Result<u8, Failure> {
     }
     // Also of a name that comes from the manifest: it becomes a directory.
     runtime.of(&vmi.metadata.name)?;
+    for warning in unused::warnings(options, &vmi) {
+        super::say(&format!("warning: {warning}"));
+    }
     complete(&mut vmi);
     let how = &options.how;
     let job = Job {

@@ -10,6 +10,7 @@ use corten_launcher::prepare::{ImagePlace, SourceError};
 use corten_resources::types::{ContainerDisk, KernelBootContainer, VirtualMachineInstance};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::commands::is_same;
 use crate::job::Job;
 use crate::oci::{
     Credentials, ImageHandle, ImageReference, ImageStore, PullPolicy, RegistryOptions, Sources,
@@ -106,7 +107,9 @@ impl Images {
     }
 
     fn known(&self, key: &Wanted) -> Option<ImagePlace> {
-        let root = self.unpacked.get(&key.0).cloned().map(ImagePlace::Root);
+        let mut unpacked = self.unpacked.iter();
+        let root = unpacked.find(|(name, _)| is_same(name, &key.0));
+        let root = root.map(|(_, path)| ImagePlace::Root(path.clone()));
         root.or_else(|| self.found.get(key).cloned())
     }
 

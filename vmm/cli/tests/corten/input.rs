@@ -115,6 +115,20 @@ fn machine_whose_kvm_cannot_run_linux_says_so_and_points_to_the_lab() -> Result<
     rig.is_clean(&[])
 }
 
+#[test]
+fn volumes_and_images_that_are_not_used_are_told() -> Result<()> {
+    let rig = Rig::new()?;
+    let more = ["--volume", "data=/dev/null", "--image", "microgest=image"];
+    let mut running = rig.run(&Rig::vmi("first", POWER_OFF), &more)?;
+    running.close_input();
+    let ended = running.end()?.with(0)?;
+    let ended = ended.said("corten: warning: --volume data is not used: this VM has no claim")?;
+    let ended =
+        ended.said("corten: warning: --image microgest is not used: ")?.said("but microguest\n")?;
+    ensure!(ended.stderr.matches("warning").count() == 2, "{}", ended.stderr);
+    rig.is_clean(&[])
+}
+
 /// As `head` does once it has what it wants.
 #[test]
 fn reader_that_goes_away_is_no_error() -> Result<()> {
