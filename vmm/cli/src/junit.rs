@@ -3,6 +3,17 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The guest did what it should.
+    Passed,
+    /// It did not: why.
+    Failed(String),
+    /// Whether it would have is not known: what went wrong.
+    Error(String),
+}
+
 /// What is reported.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
@@ -10,8 +21,8 @@ pub struct Case<'a> {
     pub name: &'a str,
     /// How long it took.
     pub time: Duration,
-    /// Why it did not pass; none if it did.
-    pub failure: Option<&'a str>,
+    /// What came of it.
+    pub verdict: &'a Verdict,
     /// The end of what the guest said.
     pub console: &'a [u8],
 }
@@ -20,17 +31,27 @@ impl Case<'_> {
     /// The report.
     pub fn to_xml(self) -> String {
         let (name, time) = (escape(self.name), format!("{:.3}", self.time.as_secs_f64()));
-        let failures = u8::from(self.failure.is_some());
+        let (failures, errors, why) = match self.verdict {
+            Verdict::Passed => (0, 0, None),
+            Verdict::Failed(why) => (1, 0, Some(("failure", why))),
+            Verdict::Error(why) => (0, 1, Some(("error", why))),
+        };
         let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-        let counts = format!("tests=\"1\" failures=\"{failures}\" errors=\"0\" time=\"{time}\"");
+        let counts =
+            format!("tests=\"1\" failures=\"{failures}\" errors=\"{errors}\" time=\"{time}\"");
         // Writing to a String does not fail.
         let _ = writeln!(xml, "<testsuites {counts}>\n  <testsuite name=\"corten\" {counts}>");
         let _ = writeln!(
             xml,
             "    <testcase classname=\"corten.run\" name=\"{name}\" time=\"{time}\">"
         );
-        if let Some(failure) = self.failure.map(escape) {
-            let _ = writeln!(xml, "      <failure message=\"{failure}\"/>");
+        if let Some((element, why)) = why {
+            // In an attribute a parser would make a space of it.
+            let _ = writeln!(
+                xml,
+                "      <{element} message=\"{}\"/>",
+                escape(why).replace('\n', "&#10;")
+            );
         }
         let console = escape(&String::from_utf8_lossy(self.console));
         let _ = writeln!(xml, "      <system-out>{console}</system-out>\n    </testcase>");
@@ -70,7 +91,7 @@ mod tests {
         let case = Case {
             name: "first",
             time: Duration::from_millis(1500),
-            failure: Some("the guest told status 3"),
+            verdict: &Verdict::Failed("the guest told status 3".into()),
             console,
         };
         let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
@@ -85,8 +106,17 @@ mod tests {
 
     #[test]
     fn passed_case_has_no_failure() {
-        let case = Case { name: "a", time: Duration::ZERO, failure: None, console: b"" };
+        let verdict = &Verdict::Passed;
+        let case = Case { name: "a", time: Duration::ZERO, verdict, console: b"" };
         let xml = case.to_xml();
         assert!(xml.contains("failures=\"0\"") && !xml.contains("<failure"), "{xml}");
+    }
+
+    #[test]
+    fn case_that_could_not_be_tried_is_an_error_and_no_failure() {
+        let verdict = &Verdict::Error("no \"KVM\"\nhere".into());
+        let xml = Case { name: "a", time: Duration::ZERO, verdict, console: b"" }.to_xml();
+        assert!(xml.contains("failures=\"0\" errors=\"1\""), "{xml}");
+        assert!(xml.contains("<error message=\"no &quot;KVM&quot;&#10;here\"/>"), "{xml}");
     }
 }

@@ -47,15 +47,6 @@ pub enum Outcome {
     Left,
 }
 
-/// A session, with what came of it.
-#[derive(Debug)]
-pub struct Attached {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// The end of what the guest said meanwhile.
-    pub tail: Vec<u8>,
-}
-
 struct Pump<'a> {
     client: &'a mut Client,
     session: Session,
@@ -68,7 +59,7 @@ struct Pump<'a> {
     types: bool,
     /// Was typed, and is not taken yet.
     typed: Vec<u8>,
-    tail: Vec<u8>,
+    tail: &'a mut Vec<u8>,
     interrupts: u32,
     /// Nobody reads standard output any more, and nothing else is to be done here.
     unread: bool,
@@ -83,12 +74,13 @@ enum Source {
     Input,
 }
 
-/// Watches a VM until it ends or the user leaves.
+/// Watches a VM until it ends or the user leaves. The end of what the guest says meanwhile is in `tail`, however it goes.
 pub fn attach(
     client: &mut Client,
     session: Session,
     progress: &mut Progress,
-) -> Result<Attached, Failure> {
+    tail: &mut Vec<u8>,
+) -> Result<Outcome, Failure> {
     let system = |what| move |errno: Errno| Failure::System { what, source: errno.into() };
     let mask: SigSet =
         [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCONT]
@@ -113,18 +105,17 @@ pub fn attach(
         reads_input,
         types: false,
         typed: Vec::new(),
-        tail: Vec::new(),
+        tail,
         interrupts: 0,
         unread: false,
         ended: None,
     };
     let outcome = pump.run();
-    let tail = std::mem::take(&mut pump.tail);
     pump.progress.finish();
     drop(pump);
     // Back to what they do by default, which for a second Ctrl-C is what the user wants.
     let _ = mask.thread_unblock();
-    outcome.map(|outcome| Attached { outcome, tail })
+    outcome
 }
 
 impl Pump<'_> {

@@ -4,6 +4,7 @@ mod change;
 mod explain;
 mod guest;
 mod list;
+mod report;
 mod restore;
 mod run;
 mod save;
@@ -29,7 +30,7 @@ pub(crate) use unused::is_same;
 pub fn run(options: Options) -> Result<u8, Failure> {
     let runtime = || Runtime::new(options.runtime.as_deref());
     match options.command {
-        Command::Run(run) => run::run(&runtime()?, &run),
+        Command::Run(run) => run::run(runtime, &run),
         Command::Ps(listing) => list::ps(&runtime()?, listing.json),
         Command::Console(console) => watch::console(&runtime()?, &console),
         Command::Info(info) => list::info(&runtime()?, &info.name, info.json),
@@ -47,7 +48,7 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         }
         Command::Thaw(thaw) => change::file_systems(&runtime()?, &thaw.name, Question::Thaw),
         Command::Save(save) => save::save(&runtime()?, &save),
-        Command::Restore(restore) => restore::restore(&runtime()?, &restore),
+        Command::Restore(restore) => restore::restore(runtime, &restore),
         Command::Logs(logs) => watch::logs(&runtime()?, &logs),
         Command::Validate(validate) => validate::validate(&validate),
         Command::Explain(explain) => explain::explain(&explain.path),

@@ -8,6 +8,7 @@ use corten_resources::defaults::{Identity, with_defaults};
 use corten_resources::served::Scope;
 use corten_resources::types::{Interface, Marker, Network, PodNetwork, VirtualMachineInstance};
 
+use super::report::{Outcome, Report};
 use super::{start, unused};
 use crate::failure::Failure;
 use crate::job::{self, Job};
@@ -15,11 +16,28 @@ use crate::manifest::{Document, Examined, Selection, documents, examine};
 use crate::oci::ImageStore;
 use crate::options::{Assignment, Run};
 use crate::phase;
-use crate::place::Runtime;
+use crate::place::{PlaceError, Runtime};
 
 /// Boots the VM of some manifests.
-pub(super) fn run(runtime: &Runtime, options: &Run) -> Result<u8, Failure> {
+pub(super) fn run(
+    runtime: impl FnOnce() -> Result<Runtime, PlaceError>,
+    options: &Run,
+) -> Result<u8, Failure> {
     let begun = phase::now();
+    let what = options.files.first().map_or(Path::new("-"), PathBuf::as_path);
+    let mut report = Report::open(options.how.junit.as_deref(), what, begun)?;
+    let outcome = runtime()
+        .map_err(Into::into)
+        .and_then(|runtime| run_reported(&runtime, options, begun, &mut report));
+    report.finish(outcome)
+}
+
+fn run_reported(
+    runtime: &Runtime,
+    options: &Run,
+    begun: u64,
+    report: &mut Report,
+) -> Result<Outcome, Failure> {
     let selection = Selection::of(documents::read_all(&options.files)?)?;
     for passed_over in &selection.passed_over {
         super::say(&format!("{passed_over} is passed over"));
@@ -28,6 +46,7 @@ pub(super) fn run(runtime: &Runtime, options: &Run) -> Result<u8, Failure> {
     if let Some(name) = &options.name {
         vmi.metadata.name.clone_from(name);
     }
+    report.name.clone_from(&vmi.metadata.name);
     // Also of a name that comes from the manifest: it becomes a directory.
     runtime.of(&vmi.metadata.name)?;
     for warning in unused::warnings(options, &vmi) {
@@ -52,11 +71,11 @@ pub(super) fn run(runtime: &Runtime, options: &Run) -> Result<u8, Failure> {
         exit_status: how.exit_status,
         guest_status: None,
         timeout: how.timeout,
-        log: how.log.as_deref().map(absolute).transpose()?,
+        log: start::log(how)?,
         begun,
         restore: None,
     };
-    start::start(runtime, &job, how)
+    start::start(runtime, &job, how, report)
 }
 
 /// What is to be run of a document. Its user is told what makes no difference.

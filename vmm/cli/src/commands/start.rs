@@ -1,26 +1,24 @@
 //! Starting a supervisor, and staying with it: what `run` and `restore` share.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use corten_link::{EndReason, Link};
 use nix::errno::Errno;
 use nix::unistd::{dup2, setsid};
 
+use super::report::{self, Report, create};
 use super::run::absolute;
-use crate::client::attach::{Attached, Outcome, Session, attach};
+use crate::client::attach::{Outcome, Session, attach};
 use crate::client::progress::Progress;
 use crate::client::{Client, ClientError, detail, terminal};
 use crate::failure::{Failure, NO_STATUS, TIMED_OUT};
 use crate::job::{Job, Network};
-use crate::junit::Case;
+use crate::junit;
 use crate::options::{How, Seccomp};
-use crate::phase;
 use crate::place::Runtime;
 use crate::protocol::{ClientEnd, Ended, Keyboard};
 use crate::{kvm, program, supervisor};
@@ -52,26 +50,38 @@ pub(super) fn seccomp_log(how: &How) -> bool {
     how.seccomp == Seccomp::Log
 }
 
+/// Where the console is written to as well. That it can be is found out before a VM is started; a pipe is left for the
+/// supervisor, as its reader would see the end of it.
+pub(super) fn log(how: &How) -> Result<Option<PathBuf>, Failure> {
+    let Some(path) = how.log.as_deref().map(absolute).transpose()? else { return Ok(None) };
+    if path.metadata().map_or(true, |found| found.is_file() || found.is_dir()) {
+        create(&path)?;
+    }
+    Ok(Some(path))
+}
+
 /// Starts the VM of `job`, and stays until it ends, unless the user leaves or wants it in the background.
-pub(super) fn start(runtime: &Runtime, job: &Job, how: &How) -> Result<u8, Failure> {
+pub(super) fn start(
+    runtime: &Runtime,
+    job: &Job,
+    how: &How,
+    report: &mut Report,
+) -> Result<report::Outcome, Failure> {
     terminal::restore_on_panic();
-    let junit = how.junit.as_deref().map(absolute).transpose()?;
-    let begun = job.begun;
     let name = job.name.clone();
+    report.name.clone_from(&name);
     let mut child = Supervisor::start(runtime, job)?;
     let mut progress = Progress::new(&name, how.quiet);
     let session = Session { keyboard: Keyboard::IfFree, stops: true, until_running: how.detach };
     let stayed = child.client(&name).and_then(|mut client| {
-        let attached = attach(&mut client, session, &mut progress)?;
-        if matches!(attached.outcome, Outcome::Left) {
+        let outcome = attach(&mut client, session, &mut progress, &mut report.tail)?;
+        if matches!(outcome, Outcome::Left) {
             client.leave()?;
         }
-        Ok(attached)
+        Ok(outcome)
     });
-    let attached = match stayed {
-        Err(Failure::Client(ClientError::Ended { end, .. })) => {
-            Attached { outcome: Outcome::Ended(*end), tail: Vec::new() }
-        }
+    let outcome = match stayed {
+        Err(Failure::Client(ClientError::Ended { end, .. })) => Outcome::Ended(*end),
         // However it was killed, the VM died with it.
         Err(error @ Failure::Client(ClientError::Gone { .. })) => {
             child.wait();
@@ -80,8 +90,8 @@ pub(super) fn start(runtime: &Runtime, job: &Job, how: &How) -> Result<u8, Failu
         }
         stayed => stayed?,
     };
-    match attached {
-        Attached { outcome: Outcome::Left, .. } => {
+    match outcome {
+        Outcome::Left => {
             if how.detach {
                 super::print(&format!("{name}\n"))?;
             } else {
@@ -89,21 +99,21 @@ pub(super) fn start(runtime: &Runtime, job: &Job, how: &How) -> Result<u8, Failu
                     "left; `corten console {name}` comes back, `corten stop {name}` ends it"
                 ));
             }
-            Ok(0)
+            let verdict = junit::Verdict::Error("its console was left, and it goes on".into());
+            Ok(report::Outcome { status: 0, verdict })
         }
-        Attached { outcome: Outcome::Ended(end), tail } => {
+        Outcome::Ended(end) => {
             child.wait();
-            let verdict = Verdict::of(&end, how.exit_status);
-            if !how.quiet || verdict.status != 0 {
-                progress.note(&verdict.text);
+            let Verdict { status, text } = Verdict::of(&end, how.exit_status);
+            if !how.quiet || status != 0 {
+                progress.note(&text);
             }
-            if let Some(path) = junit {
-                let time = Duration::from_nanos(phase::now().saturating_sub(begun));
-                let failure = (verdict.status != 0).then_some(verdict.text.as_str());
-                let report = Case { name: &name, time, failure, console: &tail }.to_xml();
-                fs::write(&path, report).map_err(|source| Failure::Write { path, source })?;
-            }
-            Ok(verdict.status)
+            let verdict = match (status, end.reason) {
+                (0, _) => junit::Verdict::Passed,
+                (_, EndReason::NotStarted) => junit::Verdict::Error(text),
+                _ => junit::Verdict::Failed(text),
+            };
+            Ok(report::Outcome { status, verdict })
         }
     }
 }

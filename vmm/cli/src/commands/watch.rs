@@ -23,7 +23,7 @@ fn follow(runtime: &Runtime, name: &str, keyboard: Keyboard) -> Result<u8, Failu
     let mut client = Client::connect(runtime, name)?;
     let session = Session { keyboard, stops: false, until_running: false };
     let mut progress = Progress::new(name, true);
-    match attach(&mut client, session, &mut progress)?.outcome {
+    match attach(&mut client, session, &mut progress, &mut Vec::new())? {
         Outcome::Left => {}
         Outcome::Ended(end) => progress.note(&format!("{}{}", end.reason.text(), detail(&end))),
     }

@@ -76,9 +76,9 @@ pub(crate) fn aside(path: &Path) -> PathBuf {
 }
 
 impl Log {
-    pub(super) fn open(path: PathBuf, copy: Option<&Path>) -> io::Result<Self> {
+    /// The file at `path`, and one that is open already.
+    pub(super) fn open(path: PathBuf, copy: Option<File>) -> io::Result<Self> {
         let file = File::create(&path)?;
-        let copy = copy.map(File::create).transpose()?;
         Ok(Self { path, file, length: 0, copy })
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("console.log");
         let copy = directory.path().join("copy");
-        let mut log = Log::open(path.clone(), Some(&copy)).unwrap();
+        let mut log = Log::open(path.clone(), Some(File::create(&copy).unwrap())).unwrap();
         for _ in 0..100 {
             log.write(&[b'x'; 100_000]);
         }

@@ -28,7 +28,7 @@ mod vm;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use corten_launcher::log::chain;
 use corten_link::EndReason;
@@ -42,7 +42,7 @@ use thiserror::Error;
 use crate::job::{Job, JobError};
 use crate::place::{PlaceError, Runtime};
 use crate::protocol::{Ended, SupervisorEnd, ToClient};
-use keeper::Keeper;
+use keeper::{Keeper, Parts};
 
 pub(crate) use console::aside;
 pub(crate) use keeper::CONSOLE_LOG;
@@ -73,6 +73,15 @@ pub enum SupervisorError {
     /// Its signals.
     #[error("cannot receive signals")]
     Signals(#[source] Errno),
+    /// The file of `--log`.
+    #[error("cannot write the console to {path}")]
+    Log {
+        /// Which one.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// Something in its run directory.
     #[error("cannot make {what} in the run directory")]
     Make {
@@ -89,8 +98,8 @@ pub fn supervise(runtime: &Runtime) -> Result<(), SupervisorError> {
     let link = SupervisorEnd::from_fd(inherited(LINK)?)?;
     let begun = inherited(JOB).and_then(|job| begin(runtime, File::from(job)));
     match begun {
-        Ok((job, signals, place)) => {
-            Keeper::new(job, (runtime, place), signals, link)?.run();
+        Ok(parts) => {
+            Keeper::new(parts, link).run();
             Ok(())
         }
         Err(error) => {
@@ -107,10 +116,7 @@ pub fn supervise(runtime: &Runtime) -> Result<(), SupervisorError> {
     }
 }
 
-fn begin(
-    runtime: &Runtime,
-    job: File,
-) -> Result<(Job, SignalFd, crate::place::Place), SupervisorError> {
+fn begin(runtime: &Runtime, job: File) -> Result<Parts, SupervisorError> {
     let job = Job::from_file(job)?;
     // Before there is a thread, which would get them otherwise.
     let mask: SigSet =
@@ -120,7 +126,7 @@ fn begin(
     let signals = SignalFd::with_flags(&mask, flags).map_err(SupervisorError::Signals)?;
     let place = runtime.take(&job.name)?;
     speak_into(&place.path().join("supervisor.log"))?;
-    Ok((job, signals, place))
+    Parts::make(job, (runtime, place), signals)
 }
 
 /// From here on, what this process and the VM process say is written down.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::rig::{FOR_EVER, POWER_OFF, Rig, kvm_is_good};
+use crate::rig::{FOR_EVER, POWER_OFF, Rig, kvm_is_good, read};
 
 /// The VMI of all cases, with something laid over a field.
 fn with(pointer: &str, value: Value) -> Value {
@@ -111,7 +111,48 @@ fn machine_whose_kvm_cannot_run_linux_says_so_and_points_to_the_lab() -> Result<
     }
     let rig = Rig::new()?;
     rig.file("good", &Rig::vmi("first", POWER_OFF).to_string())?;
-    rig.corten(&["run", "good"])?.with(4)?.said("scripts/lab")?;
+    rig.corten(&["run", "good", "--junit", "result.xml"])?.with(4)?.said("scripts/lab")?;
+    let xml = read(&rig.path("result.xml"))?;
+    ensure!(xml.contains("name=\"first\"") && xml.contains("errors=\"1\""), "{xml}");
+    rig.is_clean(&[])
+}
+
+#[test]
+fn report_says_that_a_manifest_was_refused_or_a_vm_not_started() -> Result<()> {
+    let rig = Rig::new()?;
+    let report = || read(&rig.path("result.xml"));
+    let bad = with("/spec/domain/memory", json!({"guest": "lots"}));
+    rig.file("bad", &bad.to_string())?;
+    rig.corten(&["run", "bad", "--junit", "result.xml"])?.with(3)?;
+    ensure!(
+        report()?.contains("name=\"bad\"") && report()?.contains("errors=\"1\""),
+        "{}",
+        report()?
+    );
+    ensure!(report()?.contains("&#10;  spec.domain.memory.guest: "), "{}", report()?);
+    rig.corten(&["run", "missing", "--junit", "result.xml"])?.with(3)?;
+    ensure!(report()?.contains("<error message=\"cannot read missing"), "{}", report()?);
+    let image = with("/spec/domain/firmware/kernelBoot/container/image", json!("other:1"));
+    let mut running = rig.run(&image, &["--image", "other:1=missing", "--junit", "result.xml"])?;
+    running.close_input();
+    running.end()?.with(84)?;
+    ensure!(report()?.contains("<error message=\"the VM could not be started"), "{}", report()?);
+    rig.is_clean(&[])
+}
+
+#[test]
+fn files_that_cannot_be_written_are_found_out_before_anything_is_started() -> Result<()> {
+    let rig = Rig::new()?;
+    let vmi = Rig::vmi("first", POWER_OFF);
+    for option in ["--junit", "--log"] {
+        let mut running = rig.run(&vmi, &[option, "no/such/file"])?;
+        running.close_input();
+        let ended = running.end()?.with(1)?.said("no/such; make it first")?;
+        ensure!(!ended.stderr.contains(" after "), "it was started: {}", ended.stderr);
+        let mut running = rig.run(&vmi, &[option, "."])?;
+        running.close_input();
+        running.end()?.with(1)?.said("cannot write ")?;
+    }
     rig.is_clean(&[])
 }
 

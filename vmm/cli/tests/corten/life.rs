@@ -160,11 +160,17 @@ fn vm_dies_with_its_supervisor_and_the_next_command_cleans_up() -> Result<()> {
 #[test]
 fn client_whose_supervisor_was_killed_says_so_and_leaves_nothing() -> Result<()> {
     let rig = Rig::new()?;
-    let running = rig.run(&Rig::vmi("first", FOR_EVER), &[])?;
+    let running = rig.run(&Rig::vmi("first", FOR_EVER), &["--junit", "result.xml"])?;
     running.wait_for("microguest")?;
+    // There is a report at each moment.
+    let xml = read(&rig.path("result.xml"))?;
+    ensure!(xml.contains("<error message=\"corten was ended before the VM was\"/>"), "{xml}");
     let (supervisor, process) = rig.processes("first")?;
     kill(supervisor, Signal::SIGKILL)?;
     running.end()?.with(1)?.said("the supervisor of first is gone")?;
+    let xml = read(&rig.path("result.xml"))?;
+    ensure!(xml.contains("<error message=\"the supervisor of first is gone"), "{xml}");
+    ensure!(xml.contains("<system-out>microguest by PVH entry: loop\n"), "{xml}");
     rig.is_clean(&[supervisor, process])
 }
 

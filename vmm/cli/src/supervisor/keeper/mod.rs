@@ -4,6 +4,7 @@ mod machine;
 mod questions;
 mod stopping;
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -78,29 +79,52 @@ enum Source {
     Viewers(Part),
 }
 
-impl Keeper {
-    /// Begins to prepare.
-    pub(super) fn new(
+/// All that can be missing on this machine, made before anybody is told that there is a supervisor.
+pub(super) struct Parts {
+    job: Job,
+    place: Place,
+    signals: SignalFd,
+    door: UnixListener,
+    log: Log,
+    keyboard: UnixStream,
+    typing: UnixStream,
+    preparation: Preparation,
+}
+
+impl Parts {
+    /// Makes them, and begins to prepare.
+    pub(super) fn make(
         job: Job,
         (runtime, place): (&Runtime, Place),
         signals: SignalFd,
-        owner: SupervisorEnd,
     ) -> Result<Self, SupervisorError> {
         let make = |what| move |source: io::Error| SupervisorError::Make { what, source };
         let door = listening(&place.path().join(SOCKET))
             .map_err(|errno| make("the control socket")(errno.into()))?;
-        let log = Log::open(place.path().join(CONSOLE_LOG), job.log.as_deref());
+        let copy = job.log.as_ref().map(|path| {
+            let copy = File::create(path);
+            copy.map_err(|source| SupervisorError::Log { path: path.clone(), source })
+        });
+        let log = Log::open(place.path().join(CONSOLE_LOG), copy.transpose()?);
         let log = log.map_err(make("the console's file"))?;
         let (keyboard, typing) = UnixStream::pair().map_err(make("a keyboard"))?;
         keyboard.set_nonblocking(true).map_err(make("a keyboard"))?;
         let preparation =
             Preparation::start(job.clone(), runtime.clone()).map_err(make("a thread"))?;
+        Ok(Self { job, place, signals, door, log, keyboard, typing, preparation })
+    }
+}
+
+impl Keeper {
+    /// With the client that started it.
+    pub(super) fn new(parts: Parts, owner: SupervisorEnd) -> Self {
+        let Parts { job, place, signals, door, log, keyboard, typing, preparation } = parts;
         let clients = Clients::new(&job.name, owner);
         let stop = Stop::new(Duration::from_secs(job.grace.into()));
         let started = Instant::now();
         let timeout_at = job.timeout.map(|timeout| started + Duration::from_secs(timeout.into()));
         let phases = vec![reached(&job, Phase::Parsed, "")];
-        Ok(Self {
+        Self {
             job,
             place,
             signals,
@@ -119,7 +143,7 @@ impl Keeper {
             timeout_at,
             timed_out: false,
             left: false,
-        })
+        }
     }
 
     /// Keeps the VM to its end, then cleans up and tells everybody.
