@@ -5,7 +5,7 @@ use corten_link::EndReason;
 use crate::client::{Client, ClientError, detail};
 use crate::failure::Failure;
 use crate::place::Runtime;
-use crate::protocol::Question;
+use crate::protocol::{Ended, Question};
 
 /// Asks for something and waits until it is done.
 pub(super) fn change(runtime: &Runtime, name: &str, question: Question) -> Result<u8, Failure> {
@@ -13,20 +13,24 @@ pub(super) fn change(runtime: &Runtime, name: &str, question: Question) -> Resul
     Ok(0)
 }
 
-/// Asks for the end and waits for it.
+/// Asks for the end, waits for it and says how it was.
 pub(super) fn end(runtime: &Runtime, name: &str, question: Question) -> Result<u8, Failure> {
-    let mut client = Client::connect(runtime, name)?;
-    let end = match client.must(question).and_then(|()| client.wait()) {
-        Ok(end) => end,
-        // It was quicker than the answer.
-        Err(ClientError::Ended { end, .. }) => *end,
-        Err(error) => return Err(error.into()),
-    };
+    let end = awaited(&mut Client::connect(runtime, name)?, question)?;
     super::say(&format!("{name}: {}{}", end.reason.text(), detail(&end)));
     // That it ended is what was wanted, however it did; that it crashed is not.
     match end.reason {
         EndReason::PoweredOff | EndReason::Killed => Ok(0),
         reason => Ok(reason.exit_status()),
+    }
+}
+
+/// Asks for the end and waits for it.
+pub(super) fn awaited(client: &mut Client, question: Question) -> Result<Ended, Failure> {
+    match client.must(question).and_then(|()| client.wait()) {
+        Ok(end) => Ok(end),
+        // It was quicker than the answer.
+        Err(ClientError::Ended { end, .. }) => Ok(*end),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -39,10 +39,12 @@ pub(super) fn save(runtime: &Runtime, options: &Save) -> Result<u8, Failure> {
     }
     directory.finish()?;
     match (options.keep_running, was_paused) {
-        (false, _) => drop(super::change::end(runtime, &options.name, Question::Kill)?),
+        (false, _) => drop(super::change::awaited(&mut client, Question::Kill)?),
         (true, false) => client.must(Question::Resume)?,
         (true, true) => client.must(Question::Pause { hold: false })?,
     }
+    let (name, directory) = (&options.name, options.directory.display());
+    super::say(&format!("{name}: saved; `corten restore {directory}` goes on with it"));
     Ok(0)
 }
 

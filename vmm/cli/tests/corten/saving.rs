@@ -19,7 +19,9 @@ fn saved_vm_goes_on_as_often_as_wanted_under_any_name() -> Result<()> {
     console.write("one\n")?;
     console.wait_for("\none\n")?;
     let (supervisor, process) = rig.processes("first")?;
-    rig.corten(&["save", "first", "saved"])?.with(0)?;
+    rig.corten(&["save", "first", "saved"])?
+        .with(0)?
+        .said("first: saved; `corten restore saved`")?;
     console.end()?.with(0)?.said("the VM was killed")?;
     rig.is_clean(&[supervisor, process])?;
     for name in ["memory", "records", "job.json"] {
