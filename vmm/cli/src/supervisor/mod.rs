@@ -1,8 +1,8 @@
 //! The process that keeps a VM.
 //!
 //! `corten run` starts it with two descriptors: its own end of a link, and the [`Job`]. It takes the run
-//! directory, prepares in a thread what the VM needs ([`prepare`]), starts the VM process and from then on waits in one
-//! loop ([`keeper`]) for signals, clients, the VM process, its console and those who watch it; nothing in that loop blocks.
+//! directory, prepares in a thread what the VM needs (`prepare`), starts the VM process and from then on waits in one
+//! loop (`keeper`) for signals, clients, the VM process, its console and those who watch it; nothing in that loop blocks.
 //!
 //! ```text
 //!                prepared             first answer of the VM         the VM process ended
