@@ -50,6 +50,16 @@ impl Ended {
     }
 }
 
+/// What a test that failed has left running is ended: whoever keeps a VM has a directory named after it.
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let left = fs::read_dir(self.path("run")).into_iter().flatten().flatten();
+        for name in left.filter_map(|entry| entry.file_name().into_string().ok()) {
+            let _ = self.corten(&["kill", &name]);
+        }
+    }
+}
+
 impl Rig {
     pub(crate) fn new() -> Result<Self> {
         let directory = tempfile::tempdir()?;
