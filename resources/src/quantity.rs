@@ -1,17 +1,22 @@
 //! Amounts as Kubernetes writes them: `256Mi`, `1.5G`, `100m`, `2`, `1e3`.
 
 use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// An amount, as it was written.
 ///
 /// In JSON it is a string or a number: `memory: 1073741824` is as good as `memory: 1Gi`. It is kept as it came, so that
 /// an object that is written back looks as its user wrote it, and read only when its value is wanted: a wrong amount
 /// in one object must not keep others from being read.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct Quantity(String);
+#[derive(Clone, Debug)]
+pub struct Quantity {
+    text: String,
+    /// It was a number, and is written as one. To whoever compares it makes no difference.
+    is_number: bool,
+}
 
 /// What is wrong with a [`Quantity`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,14 +37,14 @@ pub enum QuantityError {
 impl Quantity {
     /// The amount written like this.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), is_number: false }
     }
 
     /// So many bytes, in the largest binary unit that holds them without a rest.
     pub fn of_bytes(bytes: u64) -> Self {
         const UNITS: [(&str, u64); 3] = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
         let whole = UNITS.iter().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
-        Self(
+        Self::new(
             whole.map_or_else(
                 || bytes.to_string(),
                 |(unit, size)| format!("{}{unit}", bytes / size),
@@ -49,7 +54,7 @@ impl Quantity {
 
     /// As it was written.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The amount as a whole number, rounded up as Kubernetes does: bytes of memory, a count.
@@ -64,13 +69,13 @@ impl Quantity {
 
     /// The amount times ten to the power of `decimals`, rounded up.
     fn scaled(&self, decimals: i32) -> Result<u64, QuantityError> {
-        let malformed = || QuantityError::Malformed(self.0.clone());
-        let too_large = || QuantityError::TooLarge(self.0.clone());
+        let malformed = || QuantityError::Malformed(self.text.clone());
+        let too_large = || QuantityError::TooLarge(self.text.clone());
         let end = self
-            .0
+            .text
             .find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'))
-            .unwrap_or(self.0.len());
-        let (number, suffix) = self.0.split_at(end);
+            .unwrap_or(self.text.len());
+        let (number, suffix) = self.text.split_at(end);
         let (binary, power) = Suffix::parse(suffix).ok_or_else(malformed)?.powers();
         let negative = number.starts_with('-');
         let digits = number.strip_prefix(['+', '-']).unwrap_or(number);
@@ -83,7 +88,7 @@ impl Quantity {
         let fraction = fraction.trim_end_matches('0');
         let mantissa: u128 = format!("0{whole}{fraction}").parse().map_err(|_| too_large())?;
         if negative && mantissa != 0 {
-            return Err(QuantityError::Negative(self.0.clone()));
+            return Err(QuantityError::Negative(self.text.clone()));
         }
         let places = i32::try_from(fraction.len()).map_err(|_| too_large())?;
         let scaled = mantissa.checked_mul(1 << binary).ok_or_else(too_large)?;
@@ -143,7 +148,45 @@ impl Suffix {
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl Hash for Quantity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = self.text.as_str();
+        match (self.is_number, text.parse::<u64>(), text.parse::<i64>(), text.parse::<f64>()) {
+            (true, Ok(number), ..) => serializer.serialize_u64(number),
+            (true, _, Ok(number), _) => serializer.serialize_i64(number),
+            (true, _, _, Ok(number)) => serializer.serialize_f64(number),
+            _ => serializer.serialize_str(text),
+        }
     }
 }
 
@@ -153,19 +196,20 @@ impl<'de> Deserialize<'de> for Quantity {
         impl Visitor<'_> for NumberOrText {
             type Value = Quantity;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an amount: a string such as \"256Mi\", or a number")
+                f.write_str("an amount")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Quantity, E> {
-                Ok(Quantity(text.to_owned()))
+                Ok(Quantity::new(text))
             }
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Quantity, E> {
-                Ok(Quantity(number.to_string()))
+                Ok(Quantity { text: number.to_string(), is_number: true })
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Quantity, E> {
-                Ok(Quantity(number.to_string()))
+                Ok(Quantity { text: number.to_string(), is_number: true })
             }
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Quantity, E> {
-                Ok(Quantity(number.to_string()))
+                // With a point or an exponent, so that it stays what it was when it is written.
+                Ok(Quantity { text: format!("{number:?}"), is_number: true })
             }
         }
         deserializer.deserialize_any(NumberOrText)
@@ -262,6 +306,14 @@ mod tests {
     fn numbers_in_json_are_as_good_as_strings() {
         let read: Vec<Quantity> = serde_json::from_str(r#"[2, "2", 0.5, -1]"#).unwrap();
         assert_eq!(read, ["2", "2", "0.5", "-1"].map(Quantity::new));
+    }
+
+    #[test]
+    fn an_amount_is_written_as_it_came() {
+        let text = r#"[2,"2",2.0,0.5,-1,18446744073709551615,"1Gi",1e300]"#;
+        let read: Vec<Quantity> = serde_json::from_str(text).unwrap();
+        let again: serde_json::Value = serde_json::to_value(&read).unwrap();
+        assert_eq!(again, serde_json::from_str::<serde_json::Value>(text).unwrap());
     }
 
     #[test]

@@ -18,7 +18,11 @@ pub(super) fn compare_and_swap_status<K: Resource + Serialize>(
     is: &K,
     should: &K,
 ) -> Option<Value> {
-    let value = |object| Some(serde_json::to_value(object).ok()?.get("status")?.clone());
+    // An object that never had one is written without.
+    let value = |object| {
+        let value = serde_json::to_value(object).ok()?;
+        Some(value.get("status").cloned().unwrap_or_else(|| json!({})))
+    };
     let status = difference(&value(is).unwrap_or(Value::Null), &value(should)?)?;
     versioned(is, json!({ "status": status }))
 }

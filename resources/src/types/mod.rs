@@ -2,7 +2,9 @@
 //!
 //! Every field that KubeVirt has is here; a test compares with the list of them. A field that no member stands for is kept
 //! in `other` and written back as it came: an object that passes through loses nothing, and validation can name what
-//! is not served. `null` and a missing field are the same, and so are a missing list and one without members.
+//! is not served. `null` and a missing field mean the same, and so do a missing list and one without members; but each is
+//! written back as it was. What is written that was not there are numbers, switches and words that KubeVirt requires, in an
+//! object that lacks them, and the kind and version of an object that does not name them.
 //!
 //! | file | holds |
 //! |---|---|
@@ -12,6 +14,7 @@
 //! | `domain`, `cpu`, `memory`, `clock`, `features`, `firmware` | a machine |
 //! | `devices`, `disk`, `interface` | what is plugged into it |
 //! | `volume`, `credential`, `probe` | what its disks hold, who is let in, how it is asked whether it is well |
+//! | `fields`, `left_out` | how fields are read and written, and what is remembered of how they were written |
 //! | `kubernetes` | the few types of Kubernetes' own that Corten looks into |
 
 mod clock;
@@ -26,6 +29,7 @@ mod firmware;
 mod interface;
 mod kubernetes;
 mod kubevirt;
+mod left_out;
 mod memory;
 mod migration;
 mod object;
@@ -47,6 +51,7 @@ pub use firmware::*;
 pub use interface::*;
 pub use kubernetes::*;
 pub use kubevirt::*;
+pub use left_out::LeftOut;
 pub use memory::*;
 pub use migration::*;
 pub use object::{

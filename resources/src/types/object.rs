@@ -1,13 +1,15 @@
 //! The objects themselves.
 
-use super::fields::{null_as_default, object};
+use super::fields::{is_silent, null_as_default, object};
+use super::left_out::Watched;
 use super::{
-    API_VERSION, KubeVirtSpec, KubeVirtStatus, VirtualMachineInstanceMigrationSpec,
-    VirtualMachineInstanceMigrationStatus, VirtualMachineInstanceReplicaSetSpec,
-    VirtualMachineInstanceReplicaSetStatus, VirtualMachineInstanceSpec,
-    VirtualMachineInstanceStatus, VirtualMachineSpec, VirtualMachineStatus,
+    API_VERSION, KubeVirtSpec, KubeVirtStatus, LeftOut, OtherFields,
+    VirtualMachineInstanceMigrationSpec, VirtualMachineInstanceMigrationStatus,
+    VirtualMachineInstanceReplicaSetSpec, VirtualMachineInstanceReplicaSetStatus,
+    VirtualMachineInstanceSpec, VirtualMachineInstanceStatus, VirtualMachineSpec,
+    VirtualMachineStatus,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// Declares kinds. A kind's word is the path of the function that gives its name, for objects that leave it out.
@@ -19,23 +21,69 @@ macro_rules! kind {
         $(#[$about])*
         ///
         /// `M` is the metadata: this crate's own [`ObjectMeta`], or with the feature `cluster` that of k8s-openapi.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(rename_all = "camelCase")]
+        #[derive(Clone, Debug, PartialEq)]
         pub struct $name<M = ObjectMeta> {
             /// `kubevirt.io/v1`.
-            #[serde(default = "api_version")]
             pub api_version: String,
             #[doc = concat!("`", stringify!($name), "`.")]
-            #[serde(default = $word)]
             pub kind: String,
             /// Name, labels and so on.
             pub metadata: M,
             /// What its user wants.
-            #[serde(default, deserialize_with = "null_as_default")]
             pub spec: $spec,
             /// What has become of it.
-            #[serde(default, deserialize_with = "null_as_default")]
             pub status: $status,
+            /// What is not named here.
+            pub other: OtherFields,
+            /// What was written and says nothing.
+            pub left_out: LeftOut,
+        }
+
+        impl<'de, M: Deserialize<'de> + Default> Deserialize<'de> for $name<M> {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                #[derive(Deserialize)]
+                #[serde(rename_all = "camelCase", expecting = "an object")]
+                struct Read<M> {
+                    #[serde(default = "api_version")]
+                    api_version: String,
+                    #[serde(default = $word)]
+                    kind: String,
+                    // What is told of an object without metadata is that it has no name.
+                    #[serde(default)]
+                    metadata: M,
+                    #[serde(default, deserialize_with = "null_as_default")]
+                    spec: $spec,
+                    #[serde(default, deserialize_with = "null_as_default")]
+                    status: $status,
+                    #[serde(flatten)]
+                    other: OtherFields,
+                }
+                let mut left_out = LeftOut::default();
+                let Read { api_version, kind, metadata, spec, status, other } =
+                    Read::deserialize(Watched::new(deserializer, &mut left_out))?;
+                Ok(Self { api_version, kind, metadata, spec, status, other, left_out })
+            }
+        }
+
+        impl<M: Serialize> Serialize for $name<M> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                #[derive(Serialize)]
+                #[serde(rename_all = "camelCase")]
+                struct Written<'a, M> {
+                    api_version: &'a str,
+                    kind: &'a str,
+                    metadata: &'a M,
+                    #[serde(skip_serializing_if = "is_silent")]
+                    spec: &'a $spec,
+                    #[serde(skip_serializing_if = "is_silent")]
+                    status: &'a $status,
+                    #[serde(flatten)]
+                    other: &'a OtherFields,
+                }
+                let Self { api_version, kind, metadata, spec, status, other, left_out } = self;
+                let written = Written { api_version, kind, metadata, spec, status, other };
+                left_out.write(&written, serializer)
+            }
         }
 
         impl $name {
@@ -57,6 +105,8 @@ macro_rules! kind {
                     metadata: M::default(),
                     spec: Default::default(),
                     status: Default::default(),
+                    other: OtherFields::default(),
+                    left_out: LeftOut::default(),
                 }
             }
         }
@@ -153,9 +203,41 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_status_is_written_without_a_phase() {
-        let object: VirtualMachineInstance =
+    fn what_was_not_there_is_not_written() {
+        let mut object: VirtualMachineInstance =
             serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
-        assert_eq!(serde_json::to_value(object).unwrap()["status"], json!({}));
+        let written = json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": { "name": "a" } });
+        assert_eq!(serde_json::to_value(&object).unwrap(), written);
+        object.status.node_name = Some("n".to_owned());
+        assert_eq!(serde_json::to_value(&object).unwrap()["status"], json!({ "nodeName": "n" }));
+    }
+
+    #[test]
+    fn what_says_nothing_is_written_back_until_its_member_says_something() {
+        let written = json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": { "name": "", "labels": {}, "creationTimestamp": null },
+            "spec": { "volumes": [], "nodeSelector": null, "hostname": "", "later": [],
+                "domain": { "devices": { "disks": [], "rng": null, "interfaces": [{ "name": "", "bridge": {} }] } } },
+            "status": {}, "extra": { "a": [] } });
+        let mut object: VirtualMachineInstance = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&object).unwrap(), written);
+        assert_eq!(object.other["extra"], json!({ "a": [] }));
+        object.metadata.name = "b".to_owned();
+        object.spec.volumes.push(crate::types::Volume::default());
+        let after = serde_json::to_value(&object).unwrap();
+        assert_eq!(after["metadata"]["name"], "b");
+        assert_eq!(after["spec"]["volumes"], json!([{}]));
+    }
+
+    #[test]
+    fn a_word_of_a_later_release_is_written_back_until_another_takes_its_place() {
+        let written = json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {},
+            "status": { "phase": "Hibernated", "conditions": [{ "type": "Ready", "status": "Perhaps" }] } });
+        let mut object: VirtualMachineInstance = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(object.status.phase, crate::types::Phase::Unknown);
+        assert_eq!(serde_json::to_value(&object).unwrap(), written);
+        object.status.phase = crate::types::Phase::Running;
+        assert_eq!(serde_json::to_value(&object).unwrap()["status"]["phase"], "Running");
     }
 }
