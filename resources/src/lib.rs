@@ -8,6 +8,7 @@
 //! | [`machine`] | what a VirtualMachineInstance asks for: vCPUs, memory, kernel, disks, interfaces |
 //! | [`defaults`] | what its user left out, filled in |
 //! | [`served`], [`validate`] | which fields are served, and what is wrong with an object, by path |
+//! | [`base64`], [`shown`] | texts that users give, read and shown |
 //! | [`names`] | labels, annotations, places and names derived from an object |
 //! | `cluster` | with the feature of that name: kube's traits, the CRDs, the manifests |
 //!
@@ -16,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod base64;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod defaults;
@@ -26,8 +28,10 @@ pub mod names;
 mod quantity;
 mod selector;
 pub mod served;
+mod shown;
 pub mod types;
 pub mod validate;
 
 pub use kind::Kind;
 pub use quantity::{Quantity, QuantityError};
+pub use shown::{shown, shown_lines};

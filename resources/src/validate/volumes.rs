@@ -3,13 +3,19 @@
 use super::Findings;
 use super::text::{check_first, check_given, check_label, is_contained};
 use crate::Quantity;
+use crate::base64;
 use crate::finding::Finding;
 use crate::machine::Source;
-use crate::types::{CloudInit, DownwardApiVolume, HostDisk, VirtualMachineInstanceSpec, Volume};
-use std::collections::BTreeSet;
+use crate::types::{
+    CloudInit, Disk, DownwardApiVolume, HostDisk, VirtualMachineInstanceSpec, Volume,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// As in KubeVirt.
 const MOST_VOLUMES: usize = 256;
+/// Bytes of a disk that is made.
+const DISK_SIZES: RangeInclusive<u64> = 1 << 20..=16 << 40;
 /// Bytes of each of cloud-init's data that may stand in the object itself, as in KubeVirt.
 const LONGEST_INLINE: usize = 2048;
 
@@ -32,6 +38,53 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) 
             let message = "a machine has one service account at most";
             findings.push(Finding::invalid(format!("{path}.serviceAccount"), message));
         }
+    }
+    written_twice(spec, findings);
+}
+
+/// A file has one disk that is written to, or several that all say they share it.
+fn written_twice(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
+    struct Use<'a> {
+        volume: &'a str,
+        is_read: bool,
+        is_shared: bool,
+    }
+    let disk = |name: &str| spec.domain.devices.disks.iter().find(|disk| disk.name == name);
+    let mut uses: BTreeMap<(&str, &str), Vec<Use<'_>>> = BTreeMap::new();
+    for (index, volume) in spec.volumes.iter().enumerate() {
+        let (field, kind, name, is_read) = match volume.source() {
+            Some(Source::PersistentVolumeClaim(claim)) => {
+                let is_read = claim.read_only == Some(true);
+                ("persistentVolumeClaim.claimName", "claim", claim.claim_name.as_str(), is_read)
+            }
+            // What it fills is the claim of its name.
+            Some(Source::DataVolume(data)) => {
+                ("dataVolume.name", "claim", data.name.as_str(), false)
+            }
+            Some(Source::HostDisk(host)) => ("hostDisk.path", "file", host.path.as_str(), false),
+            _ => continue,
+        };
+        if name.is_empty() {
+            continue;
+        }
+        let disk = disk(&volume.name);
+        let this = Use {
+            volume: &volume.name,
+            is_read: is_read || disk.is_some_and(Disk::is_read_only),
+            is_shared: disk.is_some_and(|disk| disk.shareable == Some(true)),
+        };
+        let before = uses.entry((kind, name)).or_default();
+        let clash = before
+            .iter()
+            .find(|it| !(it.is_read && this.is_read) && !(it.is_shared && this.is_shared));
+        if let Some(other) = clash {
+            let message = format!(
+                "the {kind} {name:?} is that of volume {:?} too; only disks that are read, or all say shareable, have one together",
+                other.volume
+            );
+            findings.push(Finding::invalid(format!("spec.volumes[{index}].{field}"), message));
+        }
+        before.push(this);
     }
 }
 
@@ -118,8 +171,9 @@ fn capacity(path: &str, amount: Option<&Quantity>, needed: bool, findings: &mut 
     match amount.map(|amount| (amount, amount.units())) {
         None if needed => findings.push(Finding::missing(path, "say how large it is")),
         None => {}
-        Some((amount, Ok(0))) => {
-            findings.push(Finding::invalid(path, format!("{amount} is no size of a disk")));
+        Some((amount, Ok(bytes))) if !DISK_SIZES.contains(&bytes) => {
+            let message = format!("{amount} is no size of a disk: it has 1Mi to 16Ti");
+            findings.push(Finding::invalid(path, message));
         }
         Some((_, Ok(_))) => {}
         Some((_, Err(error))) => findings.push(Finding::invalid(path, error.to_string())),
@@ -143,12 +197,12 @@ fn downward_api(path: &str, volume: &DownwardApiVolume, findings: &mut Findings)
 fn cloud_init(path: &str, data: &CloudInit, findings: &mut Findings) {
     let user = [
         ("userData", inline(data.user_data.as_deref())),
-        ("userDataBase64", inline(data.user_data_base64.as_deref())),
+        ("userDataBase64", encoded(data.user_data_base64.as_deref())),
         ("secretRef", data.secret_ref.as_ref().map(|_| 0)),
     ];
     let network = [
         ("networkData", inline(data.network_data.as_deref())),
-        ("networkDataBase64", inline(data.network_data_base64.as_deref())),
+        ("networkDataBase64", encoded(data.network_data_base64.as_deref())),
         ("networkDataSecretRef", data.network_data_secret_ref.as_ref().map(|_| 0)),
     ];
     for kind in [&user, &network] {
@@ -159,10 +213,7 @@ fn cloud_init(path: &str, data: &CloudInit, findings: &mut Findings) {
                 .push(Finding::invalid(path, format!("it may have one of {}", names.join(", "))));
         }
         for (name, length) in given {
-            // Three bytes are four characters.
-            let most =
-                if name.ends_with("64") { LONGEST_INLINE.div_ceil(3) * 4 } else { LONGEST_INLINE };
-            if length.is_some_and(|length| length > most) {
+            if length.is_some_and(|length| length > LONGEST_INLINE) {
                 let message = format!(
                     "more than {LONGEST_INLINE} bytes do not belong into the object: put them into a Secret"
                 );
@@ -173,12 +224,12 @@ fn cloud_init(path: &str, data: &CloudInit, findings: &mut Findings) {
     if user.iter().chain(&network).all(|(_, length)| length.is_none()) {
         findings.push(Finding::missing(path, "it has neither user data nor network data"));
     }
-    let encoded = [
+    let texts = [
         ("userDataBase64", &data.user_data_base64),
         ("networkDataBase64", &data.network_data_base64),
     ];
-    for (name, text) in encoded {
-        if text.as_deref().is_some_and(|text| !is_base64(text)) {
+    for (name, text) in texts {
+        if text.as_deref().is_some_and(|text| base64::decode(text).is_none()) {
             findings.push(Finding::invalid(format!("{path}.{name}"), "it is not Base64"));
         }
     }
@@ -197,27 +248,8 @@ fn inline(text: Option<&str>) -> Option<usize> {
     text.filter(|text| !text.is_empty()).map(str::len)
 }
 
-/// Standard Base64 with its padding; line ends are passed over, as encoders make them.
-fn is_base64(text: &str) -> bool {
-    let digits: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
-    let padding = digits.iter().rev().take_while(|byte| **byte == b'=').count();
-    let known = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    digits.len().is_multiple_of(4)
-        && padding <= 2
-        && digits[..digits.len() - padding].iter().all(known)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_known_from_other_text() {
-        for text in ["", "YQ==", "YWI=", "YWJj", "YW\nJj\n", "+/+/"] {
-            assert!(is_base64(text), "{text}");
-        }
-        for text in ["YQ", "Y===", "YQ=a", "#cloud-config", "YWJ-", "===="] {
-            assert!(!is_base64(text), "{text}");
-        }
-    }
+/// Bytes that a text in Base64 stands for, if one is given.
+fn encoded(text: Option<&str>) -> Option<usize> {
+    let text = text.filter(|text| !text.is_empty())?;
+    Some(base64::decode(text).map_or(0, |bytes| bytes.len()))
 }

@@ -4,13 +4,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use corten_launcher::prepare::{ClaimPlace, ImagePlace, SourceError, VolumeSources};
 use corten_launcher::volumes::config_disk::NamedFile;
 use corten_launcher::volumes::downward_api::downward_files;
-use corten_resources::Quantity;
 use corten_resources::types::{ContainerDisk, KernelBootContainer, LocalObjectReference, Volume};
+use corten_resources::{Quantity, base64};
 use serde_json::Value;
 
 use super::images::Images;
@@ -38,13 +36,7 @@ impl VolumeSources for HostSources<'_> {
             format!("no claim {claim:?} here: say by --volume {claim}=PATH which file, directory or block device it is")
         })?;
         let object = self.job.sources.claims.get(claim);
-        let storage = object.and_then(|claim| {
-            claim["spec"]["resources"]["requests"]["storage"].as_str().map(ToOwned::to_owned)
-        });
-        let capacity = match storage {
-            Some(storage) => Some(serde_json::from_value::<Quantity>(storage.into())?.units()?),
-            None => None,
-        };
+        let capacity = object.map(|object| storage(claim, object)).transpose()?.flatten();
         Ok(ClaimPlace { path: path.clone(), capacity })
     }
 
@@ -104,6 +96,20 @@ impl VolumeSources for HostSources<'_> {
     }
 }
 
+/// Bytes that a claim asks for, if it says: a text or a number.
+fn storage(name: &str, claim: &Value) -> Result<Option<u64>, SourceError> {
+    let amount = &claim["spec"]["resources"]["requests"]["storage"];
+    if amount.is_null() {
+        return Ok(None);
+    }
+    let wrong = |why: &str| {
+        format!("PersistentVolumeClaim {name:?}: spec.resources.requests.storage: {why}")
+    };
+    let amount: Quantity =
+        serde_json::from_value(amount.clone()).map_err(|_| wrong("it is no amount such as 1Gi"))?;
+    Ok(Some(amount.units().map_err(|error| wrong(&error.to_string()))?))
+}
+
 /// `data` in Base64, and `stringData` over it.
 fn secret_files(secret: &Value) -> Result<Vec<NamedFile>, SourceError> {
     let mut files = decoded(&secret["data"])?;
@@ -127,11 +133,9 @@ fn texts(values: &Value) -> Result<BTreeMap<String, Vec<u8>>, SourceError> {
 }
 
 fn decoded(values: &Value) -> Result<BTreeMap<String, Vec<u8>>, SourceError> {
-    let decode = |(key, mut value): (String, Vec<u8>)| {
-        // YAML may break lines.
-        value.retain(|byte| !byte.is_ascii_whitespace());
-        let bytes = STANDARD.decode(value);
-        Ok((key.clone(), bytes.map_err(|_| format!("the value of key {key:?} is no Base64"))?))
+    let decode = |(key, value): (String, Vec<u8>)| {
+        let bytes = std::str::from_utf8(&value).ok().and_then(base64::decode);
+        Ok((key.clone(), bytes.ok_or_else(|| format!("the value of key {key:?} is no Base64"))?))
     };
     texts(values)?.into_iter().map(decode).collect()
 }
@@ -152,6 +156,20 @@ mod tests {
         let map = json!({"data": {"t": "text"}, "binaryData": {"z": "AAE="}});
         assert_eq!(config_map_files(&map).unwrap(), [file("t", "text"), ("z".into(), vec![0, 1])]);
         assert!(config_map_files(&json!({})).unwrap().is_empty());
+    }
+
+    #[test]
+    fn storage_of_a_claim_is_a_text_or_a_number() {
+        let claim =
+            |amount: Value| json!({"spec": {"resources": {"requests": {"storage": amount}}}});
+        let bytes = |amount| storage("c", &claim(amount)).map_err(|error| error.to_string());
+        assert_eq!(bytes(json!("1Gi")), Ok(Some(1 << 30)));
+        assert_eq!(bytes(json!(1_048_576)), Ok(Some(1 << 20)));
+        assert_eq!(bytes(Value::Null), Ok(None));
+        let place = "PersistentVolumeClaim \"c\": spec.resources.requests.storage: ";
+        for wrong in [json!("much"), json!([1]), json!(-1)] {
+            assert!(bytes(wrong).unwrap_err().starts_with(place));
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Data for cloud-init: what is inline, in Base64 or in a Secret -> bytes.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use corten_resources::base64;
 use corten_resources::types::{
     AccessCredential, CloudInit, LocalObjectReference, SshPublicKeyPropagation,
     VirtualMachineInstance,
@@ -24,14 +23,8 @@ pub enum SeedError {
     #[error("it has neither user data nor network data")]
     Empty,
     /// Not Base64.
-    #[error("{field} is no Base64")]
-    Base64 {
-        /// The field.
-        field: &'static str,
-        /// Where it goes wrong.
-        #[source]
-        source: base64::DecodeError,
-    },
+    #[error("{0} is no Base64")]
+    Base64(&'static str),
     /// A Secret that cannot be read.
     #[error("cannot read Secret {name}")]
     Secret {
@@ -106,7 +99,7 @@ fn data(
         return Ok(text.into());
     }
     let (text, field) = base64;
-    STANDARD.decode(text.unwrap_or_default()).map_err(|source| SeedError::Base64 { field, source })
+    base64::decode(text.unwrap_or_default()).ok_or(SeedError::Base64(field))
 }
 
 fn files_of(name: &str, sources: &dyn VolumeSources) -> Result<Vec<(String, Vec<u8>)>, SeedError> {

@@ -107,7 +107,7 @@ fn container_disk_and_cloud_init_are_an_image_an_overlay_and_a_seed() {
     let shelf = Shelf::new().with("images/fedora/disk/disk.img", &[0; 1 << 20]);
     let volumes = json!([
         {"name": "root", "containerDisk": {"image": "fedora"}},
-        {"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}},
+        {"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo=\n"}},
     ]);
     let prepared =
         shelf.prepare(spec(json!([{"name": "root"}, {"name": "seed"}]), volumes)).unwrap();
