@@ -55,6 +55,12 @@ pub enum ProbeError {
         "it is only what differs from a backing file, {0:?}; make one image of both, for example with qemu-img convert"
     )]
     Backing(String),
+    /// An image that the VM process could not read.
+    #[error("it is a qcow2 image {what}")]
+    Unreadable {
+        /// What it has, and what to do.
+        what: String,
+    },
     /// A header that says what cannot be.
     #[error("it begins like a qcow2 image of version {version}, but has {length} bytes")]
     Header {
@@ -135,7 +141,48 @@ fn qcow2(
     if size == 0 || !size.is_multiple_of(SECTOR) || size > MAX_SIZE {
         return Err(ProbeError::Size(size));
     }
+    readable(version, &word, &long, (size, length))
+        .map_err(|what| ProbeError::Unreadable { what })?;
     Ok(Probed { format: ImageFormat::Qcow2, size })
+}
+
+/// What would end the VM process, which cannot say which volume it was.
+fn readable(
+    version: u32,
+    word: &impl Fn(usize) -> Option<u32>,
+    long: &impl Fn(usize) -> Option<u64>,
+    (size, length): (u64, u64),
+) -> Result<(), String> {
+    const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
+    const CORRUPT: u64 = 1 << 1;
+    /// That it was not closed, and how it is compressed.
+    const KNOWN: u64 = 1 | 1 << 3;
+    let bits = word(20).unwrap_or(0);
+    if !CLUSTER_BITS.contains(&bits) {
+        return Err(format!("with clusters of 2^{bits} bytes; 2^9 to 2^21 can be read"));
+    }
+    if word(32) != Some(0) {
+        return Err("that is encrypted; decrypt it with qemu-img convert".to_owned());
+    }
+    let features = if version == 3 { long(72).unwrap_or(0) } else { 0 };
+    if features & CORRUPT != 0 {
+        return Err("marked as corrupt; repair it with qemu-img check -r all".to_owned());
+    }
+    if features & !KNOWN != 0 {
+        return Err(format!(
+            "with features that are not known ({:#x}); make a plain one with qemu-img convert",
+            features & !KNOWN
+        ));
+    }
+    let (entries, table) = (word(36).unwrap_or(0), long(40).unwrap_or(0));
+    let cluster = 1_u64 << bits;
+    let needed = size.div_ceil(cluster * (cluster / 8));
+    let end = table.checked_add(needed * 8);
+    let is_there = table > 0 && table.is_multiple_of(cluster);
+    if !is_there || u64::from(entries) < needed || end.is_none_or(|end| end > length) {
+        return Err(format!("whose table of {entries} entries at {table:#x} cannot be right"));
+    }
+    Ok(())
 }
 
 fn foreign(head: &[u8], tail: &[u8]) -> Result<(), ProbeError> {
@@ -212,10 +259,16 @@ mod tests {
     }
 
     fn qcow2(version: u32, size: u64) -> Vec<u8> {
+        const CLUSTER: u64 = 1 << 16;
         let mut image = vec![0; 1 << 10];
+        let entries = size.div_ceil(CLUSTER * CLUSTER / 8);
+        image.resize(usize::try_from(CLUSTER + entries.min(1 << 20) * 8).unwrap(), 0);
         image[..4].copy_from_slice(QCOW2);
         image[4..8].copy_from_slice(&version.to_be_bytes());
+        image[20..24].copy_from_slice(&16_u32.to_be_bytes());
         image[24..32].copy_from_slice(&size.to_be_bytes());
+        image[36..40].copy_from_slice(&u32::try_from(entries).unwrap().to_be_bytes());
+        image[40..48].copy_from_slice(&CLUSTER.to_be_bytes());
         image
     }
 
@@ -285,6 +338,27 @@ mod tests {
         assert!(error.contains("backing file, \"/etc/base\""), "{error}");
         image[8..16].copy_from_slice(&u64::MAX.to_be_bytes());
         assert!(probed(&image).unwrap_err().starts_with("it begins like a qcow2 image"));
+    }
+
+    #[test]
+    fn images_that_a_vm_process_could_not_read_are_refused() {
+        let changed = |at: usize, bytes: &[u8]| {
+            let mut image = qcow2(3, 1 << 30);
+            image[at..at + bytes.len()].copy_from_slice(bytes);
+            probed(&image).unwrap_err()
+        };
+        let cases = [
+            (changed(20, &30_u32.to_be_bytes()), "with clusters of 2^30 bytes"),
+            (changed(20, &0_u32.to_be_bytes()), "with clusters of 2^0 bytes"),
+            (changed(32, &1_u32.to_be_bytes()), "that is encrypted"),
+            (changed(72, &2_u64.to_be_bytes()), "marked as corrupt"),
+            (changed(72, &4_u64.to_be_bytes()), "with features that are not known (0x4)"),
+            (changed(36, &0_u32.to_be_bytes()), "whose table of 0 entries"),
+            (changed(40, &u64::MAX.to_be_bytes()), "whose table of 2 entries"),
+        ];
+        for (error, text) in cases {
+            assert!(error.starts_with(&format!("it is a qcow2 image {text}")), "{error}");
+        }
     }
 
     #[test]

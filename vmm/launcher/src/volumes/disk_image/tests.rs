@@ -169,10 +169,13 @@ fn container(files: &[(&str, &[u8])]) -> tempfile::TempDir {
 
 #[test]
 fn the_only_file_of_an_image_is_its_disk() {
-    let mut qcow2 = vec![0; 1024];
+    let mut qcow2 = vec![0; (1 << 16) + 16];
     qcow2[..4].copy_from_slice(b"QFI\xfb");
     qcow2[7] = 3;
+    qcow2[23] = 16;
     qcow2[24..32].copy_from_slice(&(1_u64 << 30).to_be_bytes());
+    qcow2[39] = 2;
+    qcow2[40..48].copy_from_slice(&(1_u64 << 16).to_be_bytes());
     let scratch = directory();
     let scratch = Scratch::Nameless(scratch.path().into());
     for (content, size, expected) in
