@@ -1,5 +1,6 @@
 //! What is to be said of a field of an object.
 
+use crate::shown;
 use std::fmt;
 
 /// Something about a field of an object.
@@ -84,6 +85,7 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message)
+        // Both may repeat what a user wrote.
+        write!(f, "{}: {}", shown(&self.path), shown(&self.message))
     }
 }

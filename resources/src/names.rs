@@ -92,6 +92,15 @@ pub fn replica_name(set_name: &str, set_uid: &str, place: u32) -> String {
     format!("{name}-{digest}")
 }
 
+/// How many letters [`generated_name`] puts behind what a name begins with, as Kubernetes does.
+pub const GENERATED_LENGTH: usize = 5;
+
+/// A name for an object that says only how it begins (`generateName`). Another `seed` gives another one.
+pub fn generated_name(beginning: &str, seed: &str) -> String {
+    let digest = short_digest(&format!("{beginning}/{seed}"));
+    format!("{}{}", cut(beginning, LABEL_LENGTH - GENERATED_LENGTH), cut(&digest, GENERATED_LENGTH))
+}
+
 /// A name of an object as the value of a label: cut, with a hash in place of what is left out, if it is too long.
 pub fn label_value(name: &str) -> String {
     if name.len() <= LABEL_LENGTH {
@@ -143,6 +152,15 @@ mod tests {
         assert_ne!(replica_name("web", "uid", 0), replica_name("web", "uid", 1));
         assert_ne!(replica_name("web", "uid", 0), replica_name("web", "other", 0));
         assert_eq!(replica_name(&"a.".repeat(60), "uid", 0).len(), 62);
+    }
+
+    #[test]
+    fn a_generated_name_begins_as_it_is_told_and_follows_from_its_seed() {
+        let name = generated_name("web-", "1");
+        assert!(name.starts_with("web-") && name.len() == 9, "{name}");
+        assert_eq!(name, generated_name("web-", "1"));
+        assert_ne!(name, generated_name("web-", "2"));
+        assert_eq!(generated_name(&"a".repeat(80), "1").len(), 63);
     }
 
     #[test]

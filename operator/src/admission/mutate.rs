@@ -9,7 +9,7 @@ use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::defaults::{Identity, with_defaults};
 use corten_resources::names::label_value;
 use corten_resources::served::Scope;
-use corten_resources::validate::Finding;
+use corten_resources::validate::{Finding, decode};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -71,14 +71,7 @@ fn is_ours(status: &Value) -> bool {
 
 /// The object as our types have it.
 fn read(sent: &Value) -> Result<VirtualMachineInstance, Refusal> {
-    serde_path_to_error::deserialize(sent).map_err(|error| {
-        let path = error.path().to_string();
-        // The root's path is a dot, and a place that is not known a question mark.
-        let path = path.trim_matches(['.', '?']);
-        let path = if path.is_empty() { "metadata" } else { path };
-        let message = format!("it cannot be read: {}", error.inner());
-        Refusal::invalid(&[Finding::invalid(path, message)])
-    })
+    decode(sent).whole().map_err(|findings| Refusal::invalid(&findings))
 }
 
 fn written(vmi: &VirtualMachineInstance) -> Result<Value, Refusal> {

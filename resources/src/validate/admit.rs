@@ -1,20 +1,20 @@
 //! An object of any kind as it was sent: what a webhook asks, and a client before it sends it.
 
 use super::{
-    Finding, annotations, validate, validate_kubevirt, validate_machine, validate_migration,
-    validate_replica_set,
+    Decoded, Finding, Findings, Reason, annotations, decode, instance, judge, machine, metadata,
+    replica_set,
 };
 use crate::Kind;
 use crate::served::Scope;
 use crate::types::{
-    KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
-    VirtualMachineInstanceReplicaSet,
+    KubeVirt, ObjectMeta, OtherFields, VirtualMachine, VirtualMachineInstance,
+    VirtualMachineInstanceMigration, VirtualMachineInstanceReplicaSet,
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-/// Everything that keeps an object from being taken, and everything its user should know. `old` is what it follows, if it is
-/// there already.
+/// Everything that keeps an object from being taken, and everything its user should know: the one judge of a webhook, of
+/// `corten validate` and of `corten run`. `old` is what it follows, if it is there already.
 ///
 /// An object that is there may be labelled and lose its finalizers, whatever an earlier release has let in: only a
 /// specification that changes is judged.
@@ -30,24 +30,32 @@ pub fn admit(kind: Kind, old: Option<&Value>, new: &Value, scope: Scope) -> Vec<
             return changes;
         }
     }
-    match kind {
-        Kind::Instance => decoded(new, |vmi: &VirtualMachineInstance| {
-            let mut findings =
-                annotations::check("metadata.annotations", &vmi.metadata.annotations);
-            findings.extend(validate(&vmi.spec, scope));
-            findings
+    let judged = match kind {
+        Kind::Instance => judged(new, scope, |vmi: &VirtualMachineInstance| {
+            let mut findings = Findings::default();
+            let annotations = &vmi.metadata.annotations;
+            findings.extend(annotations::check("metadata.annotations", annotations));
+            findings.add(instance(&vmi.spec, scope), Some);
+            (findings, &vmi.metadata, &vmi.other)
         }),
-        Kind::Machine => decoded(new, |vm: &VirtualMachine| validate_machine(&vm.spec, scope)),
-        Kind::Migration => decoded(new, |migration: &VirtualMachineInstanceMigration| {
-            validate_migration(&migration.spec, scope)
+        Kind::Machine => judged(new, scope, |vm: &VirtualMachine| {
+            (machine(&vm.spec, scope), &vm.metadata, &vm.other)
         }),
-        Kind::ReplicaSet => decoded(new, |set: &VirtualMachineInstanceReplicaSet| {
-            validate_replica_set(&set.spec, scope)
+        Kind::Migration => judged(new, scope, |migration: &VirtualMachineInstanceMigration| {
+            let (spec, metadata) = (&migration.spec, &migration.metadata);
+            let findings = judge(kind, spec, scope, |rules| super::migration::check(spec, rules));
+            (findings, metadata, &migration.other)
         }),
-        Kind::KubeVirt => {
-            decoded(new, |kubevirt: &KubeVirt| validate_kubevirt(&kubevirt.spec, scope))
-        }
-    }
+        Kind::ReplicaSet => judged(new, scope, |set: &VirtualMachineInstanceReplicaSet| {
+            (replica_set(&set.spec, scope), &set.metadata, &set.other)
+        }),
+        Kind::KubeVirt => judged(new, scope, |kubevirt: &KubeVirt| {
+            let (spec, metadata) = (&kubevirt.spec, &kubevirt.metadata);
+            let findings = judge(kind, spec, scope, |rules| super::kubevirt::check(spec, rules));
+            (findings, metadata, &kubevirt.other)
+        }),
+    };
+    judged.told()
 }
 
 /// What may not change has changed: the finding says what to do. Nothing if all of it is as it was.
@@ -74,28 +82,30 @@ pub fn unchanged(kind: Kind, old: &Value, new: &Value) -> Vec<Finding> {
     vec![Finding::invalid(path, message)]
 }
 
-/// Reads the object and asks; what cannot be read is the finding, by its path.
-fn decoded<T: DeserializeOwned>(
+/// What a kind has to say of an object: findings, and where its metadata and what no member stands for are.
+type Said<'a> = (Findings, &'a ObjectMeta, &'a OtherFields);
+
+/// Reads the object and asks. Of one with values that cannot be read only that is told which does not hang on them.
+fn judged<T: DeserializeOwned>(
     value: &Value,
-    ask: impl FnOnce(&T) -> Vec<Finding>,
-) -> Vec<Finding> {
-    // What the API server has not filled in yet is no mistake of its user's.
-    let mut whole = value.clone();
-    if let Value::Object(members) = &mut whole
-        && members.get("metadata").is_none_or(Value::is_null)
-    {
-        members.insert("metadata".to_owned(), Value::Object(Map::new()));
-    }
-    match serde_path_to_error::deserialize(&whole) {
-        Ok(object) => ask(&object),
-        Err(error) => {
-            let path = error.path().to_string();
-            // The root's path is a dot, and a place that is not known a question mark.
-            let path = match path.trim_matches(['.', '?']) {
-                "" => "spec".to_owned(),
-                path => path.to_owned(),
-            };
-            vec![Finding::invalid(path, format!("it cannot be read: {}", error.inner()))]
-        }
-    }
+    scope: Scope,
+    ask: impl FnOnce(&T) -> Said<'_>,
+) -> Findings {
+    let decoded: Decoded<T> = decode(value);
+    let mut findings = Findings::default();
+    findings.extend(decoded.findings.iter().cloned());
+    let Some(object) = &decoded.object else { return findings };
+    let (said, metadata, other) = ask(object);
+    let mut own = Findings::default();
+    metadata::unknown("", other, &mut own);
+    metadata::fields("metadata", metadata, scope, &mut own);
+    metadata::name(metadata, scope, &mut own);
+    own.add(said, Some);
+    let is_whole = decoded.findings.is_empty();
+    let stands = |reason| matches!(reason, Reason::NotServed | Reason::NoEffect);
+    findings.add(own, |finding| {
+        (is_whole || (stands(finding.reason) && !decoded.is_about(&finding.path)))
+            .then_some(finding)
+    });
+    findings
 }

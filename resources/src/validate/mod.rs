@@ -6,6 +6,8 @@
 //! | file | looks at |
 //! |---|---|
 //! | `admit` | an object of any kind as it was sent, and whether it may follow an earlier one |
+//! | `decode` | values of the wrong type |
+//! | `metadata` | the object's name, and fields that no object has |
 //! | `table` | every field, against [`served`](crate::served) |
 //! | `domain` | processors, memory, firmware |
 //! | `life` | grace period, start, probes, names |
@@ -17,10 +19,12 @@
 
 mod admit;
 mod annotations;
+mod decode;
 mod disks;
 mod domain;
 mod kubevirt;
 mod life;
+mod metadata;
 mod migration;
 mod networks;
 mod replica_set;
@@ -32,6 +36,8 @@ mod volumes;
 pub use crate::finding::{Finding, Reason, Severity};
 pub use admit::{admit, unchanged};
 pub use annotations::check as check_annotations;
+pub use decode::{Decoded, decode};
+pub use metadata::is_object_name;
 pub(crate) use text::mac_address;
 
 use crate::Kind;
@@ -43,12 +49,42 @@ use crate::types::{
 use serde::Serialize;
 use table::Walk;
 
-/// The most findings of one object, of either severity. An object that has more is no work of a person.
+/// The most findings of one object, of either severity. How many more there are is said behind them.
 const MOST_FINDINGS: usize = 100;
 
 /// Everything that keeps a VirtualMachineInstance from being run there, and everything its user should know; nothing if
 /// there is no more to say. Defaults need not have been filled in.
 pub fn validate(spec: &VirtualMachineInstanceSpec, scope: Scope) -> Vec<Finding> {
+    instance(spec, scope).told()
+}
+
+/// The same of a VirtualMachine. Paths of its template begin with `spec.template`.
+pub fn validate_machine(spec: &VirtualMachineSpec, scope: Scope) -> Vec<Finding> {
+    machine(spec, scope).told()
+}
+
+/// The same of a VirtualMachineInstanceReplicaSet.
+pub fn validate_replica_set(
+    spec: &VirtualMachineInstanceReplicaSetSpec,
+    scope: Scope,
+) -> Vec<Finding> {
+    replica_set(spec, scope).told()
+}
+
+/// The same of a VirtualMachineInstanceMigration.
+pub fn validate_migration(
+    spec: &VirtualMachineInstanceMigrationSpec,
+    scope: Scope,
+) -> Vec<Finding> {
+    judge(Kind::Migration, spec, scope, |rules| migration::check(spec, rules)).told()
+}
+
+/// The same of a KubeVirt object.
+pub fn validate_kubevirt(spec: &KubeVirtSpec, scope: Scope) -> Vec<Finding> {
+    judge(Kind::KubeVirt, spec, scope, |rules| kubevirt::check(spec, rules)).told()
+}
+
+fn instance(spec: &VirtualMachineInstanceSpec, scope: Scope) -> Findings {
     judge(Kind::Instance, spec, scope, |rules| {
         domain::check(spec, rules);
         life::check(spec, rules);
@@ -58,35 +94,17 @@ pub fn validate(spec: &VirtualMachineInstanceSpec, scope: Scope) -> Vec<Finding>
     })
 }
 
-/// The same of a VirtualMachine. Paths of its template begin with `spec.template`.
-pub fn validate_machine(spec: &VirtualMachineSpec, scope: Scope) -> Vec<Finding> {
+fn machine(spec: &VirtualMachineSpec, scope: Scope) -> Findings {
     // The template is looked at by itself.
     let rest = VirtualMachineSpec { template: None, ..spec.clone() };
     let findings = judge(Kind::Machine, &rest, scope, |rules| vm::check(spec, scope, rules));
     with_template(findings, spec.template.as_ref(), scope)
 }
 
-/// The same of a VirtualMachineInstanceReplicaSet.
-pub fn validate_replica_set(
-    spec: &VirtualMachineInstanceReplicaSetSpec,
-    scope: Scope,
-) -> Vec<Finding> {
+fn replica_set(spec: &VirtualMachineInstanceReplicaSetSpec, scope: Scope) -> Findings {
     let rest = VirtualMachineInstanceReplicaSetSpec { template: None, ..spec.clone() };
     let findings = judge(Kind::ReplicaSet, &rest, scope, |rules| replica_set::check(spec, rules));
     with_template(findings, spec.template.as_ref(), scope)
-}
-
-/// The same of a VirtualMachineInstanceMigration.
-pub fn validate_migration(
-    spec: &VirtualMachineInstanceMigrationSpec,
-    scope: Scope,
-) -> Vec<Finding> {
-    judge(Kind::Migration, spec, scope, |rules| migration::check(spec, rules))
-}
-
-/// The same of a KubeVirt object.
-pub fn validate_kubevirt(spec: &KubeVirtSpec, scope: Scope) -> Vec<Finding> {
-    judge(Kind::KubeVirt, spec, scope, |rules| kubevirt::check(spec, rules))
 }
 
 /// The table, then the rules of a kind.
@@ -95,7 +113,7 @@ fn judge(
     spec: &impl Serialize,
     scope: Scope,
     check: impl FnOnce(&mut Findings),
-) -> Vec<Finding> {
+) -> Findings {
     let mut findings = Findings::default();
     match serde_json::to_value(spec) {
         Ok(value) => {
@@ -107,34 +125,37 @@ fn judge(
     let refused = findings.refused_paths();
     let mut rules = Findings::default();
     check(&mut rules);
-    for finding in rules.0 {
-        if !refused.iter().any(|path| lies_in(&finding.path, path)) {
-            findings.push(finding);
-        }
-    }
-    findings.0
+    findings.add(rules, |finding| {
+        let is_new = !refused.iter().any(|path| lies_in(&finding.path, path));
+        is_new.then_some(finding)
+    });
+    findings
 }
 
 /// Adds what is to be said of a template.
 fn with_template(
-    found: Vec<Finding>,
+    mut findings: Findings,
     template: Option<&VirtualMachineInstanceTemplate>,
     scope: Scope,
-) -> Vec<Finding> {
-    let mut findings = Findings(found);
+) -> Findings {
+    if let Some(template) = template {
+        metadata::unknown("spec.template", &template.other, &mut findings);
+        if let Some(metadata) = &template.metadata {
+            let path = "spec.template.metadata";
+            metadata::fields(path, metadata, scope, &mut findings);
+            findings
+                .extend(annotations::check(&format!("{path}.annotations"), &metadata.annotations));
+        }
+    }
     let Some(spec) = template.and_then(|template| template.spec.as_ref()) else {
         findings.push(Finding::missing("spec.template.spec", "say which machine it is"));
-        return findings.0;
+        return findings;
     };
-    if let Some(metadata) = template.and_then(|template| template.metadata.as_ref()) {
-        let path = "spec.template.metadata.annotations";
-        findings.extend(annotations::check(path, &metadata.annotations));
-    }
-    for finding in validate(spec, scope) {
+    findings.add(instance(spec, scope), |finding| {
         let path = format!("spec.template.{}", finding.path);
-        findings.push(Finding { path, ..finding });
-    }
-    findings.0
+        Some(Finding { path, ..finding })
+    });
+    findings
 }
 
 /// None of these keeps an object from being run.
@@ -149,13 +170,18 @@ fn lies_in(path: &str, outer: &str) -> bool {
 
 /// What was found, within bounds.
 #[derive(Debug, Default)]
-struct Findings(Vec<Finding>);
+struct Findings {
+    kept: Vec<Finding>,
+    /// How many there are: refusals, and warnings.
+    counts: [usize; 2],
+}
 
 impl Findings {
     fn push(&mut self, finding: Finding) {
-        let alike = self.0.iter().filter(|other| other.severity == finding.severity).count();
-        if alike < MOST_FINDINGS {
-            self.0.push(finding);
+        let count = &mut self.counts[usize::from(!finding.is_refusal())];
+        *count += 1;
+        if *count <= MOST_FINDINGS {
+            self.kept.push(finding);
         }
     }
 
@@ -163,12 +189,34 @@ impl Findings {
         findings.into_iter().for_each(|finding| self.push(finding));
     }
 
-    fn is_full(&self) -> bool {
-        self.0.len() == 2 * MOST_FINDINGS
+    /// Those of a part, as far as they are wanted.
+    fn add(&mut self, part: Self, wanted: impl Fn(Finding) -> Option<Finding>) {
+        let cut = part.more();
+        self.extend(part.kept.into_iter().filter_map(wanted));
+        self.counts.iter_mut().zip(cut).for_each(|(count, cut)| *count += cut);
+    }
+
+    /// How many are not kept, of either severity.
+    fn more(&self) -> [usize; 2] {
+        self.counts.map(|count| count.saturating_sub(MOST_FINDINGS))
+    }
+
+    /// All that are kept, and how many more there are.
+    fn told(mut self) -> Vec<Finding> {
+        let [refused, warned] = self.more();
+        if refused > 0 {
+            let message = format!("{refused} more fields are refused, and not listed");
+            self.kept.push(Finding::invalid("spec", message));
+        }
+        if warned > 0 {
+            let message = format!("{warned} more fields have no effect, and are not listed");
+            self.kept.push(Finding::no_effect("spec", message));
+        }
+        self.kept
     }
 
     fn refused_paths(&self) -> Vec<String> {
-        self.0.iter().filter(|it| it.is_refusal()).map(|it| it.path.clone()).collect()
+        self.kept.iter().filter(|it| it.is_refusal()).map(|it| it.path.clone()).collect()
     }
 }
 

@@ -5,6 +5,10 @@ use crate::finding::Finding;
 use crate::served::{Entry, LATER, Scope, Support, Table};
 use serde_json::Value;
 
+/// Said of a field that no object has.
+pub(super) const UNKNOWN_FIELD: &str =
+    "not a field that is known here: check its spelling, or leave it out";
+
 /// Tells of what is not served, or makes no difference.
 pub(super) struct Walk<'a> {
     pub(super) table: &'static Table,
@@ -15,9 +19,6 @@ pub(super) struct Walk<'a> {
 impl Walk<'_> {
     /// Looks at a value and all that is in it. `plain` is its path in the table, `path` the one with numbers in it.
     pub(super) fn look(&mut self, plain: &str, path: &str, value: &Value) {
-        if self.findings.is_full() {
-            return;
-        }
         let own = self.table.get(plain);
         let holds_fields = self.table.below(plain).next().is_some();
         if own.is_none() && holds_fields && self.is_refused_whole(plain) && !says_nothing(value) {
@@ -42,9 +43,9 @@ impl Walk<'_> {
                     self.look(plain, &format!("{path}[{index}]"), member);
                 }
             }
-            _ if own.is_none() && !says_nothing(value) => {
-                let message = "not a field that is known here: check its spelling, or leave it out";
-                self.findings.push(Finding::not_served(path, message));
+            // What has entries below it may be blank; an unknown field is one whatever it holds.
+            _ if own.is_none() && !(holds_fields && says_nothing(value)) => {
+                self.findings.push(Finding::not_served(path, UNKNOWN_FIELD));
             }
             _ => {}
         }

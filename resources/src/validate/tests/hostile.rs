@@ -87,7 +87,7 @@ fn judge(spec: &Value) {
     let object = json!({ "metadata": {}, "spec": spec });
     if let Ok(mut vmi) = serde_json::from_value::<VirtualMachineInstance>(object.clone()) {
         for scope in [Scope::Standalone, Scope::Cluster] {
-            assert!(validate(&vmi.spec, scope).len() <= 2 * MOST_FINDINGS);
+            assert!(validate(&vmi.spec, scope).len() <= 2 * MOST_FINDINGS + 2);
         }
         let written = serde_json::to_value(&vmi).unwrap();
         assert_eq!(serde_json::from_value::<VirtualMachineInstance>(written).unwrap(), vmi);
@@ -96,7 +96,7 @@ fn judge(spec: &Value) {
     }
     for kind in Kind::ALL {
         for scope in [Scope::Standalone, Scope::Cluster] {
-            assert!(admit(kind, None, &object, scope).len() <= 2 * MOST_FINDINGS);
+            assert!(admit(kind, None, &object, scope).len() <= 2 * MOST_FINDINGS + 2);
             admit(kind, Some(&json!({ "spec": {} })), &object, scope);
         }
     }
@@ -119,5 +119,9 @@ fn a_flood_of_mistakes_is_told_in_bounds() {
     let wrong: Vec<_> = (0..20_000).map(|_| json!({ "name": "-", "colour": 1 })).collect();
     let object = json!({ "metadata": {}, "spec": { "volumes": wrong, "domain": { "devices": { "disks": wrong } } } });
     let vmi: VirtualMachineInstance = serde_json::from_value(object).unwrap();
-    assert_eq!(validate(&vmi.spec, Scope::Standalone).len(), MOST_FINDINGS);
+    let found = validate(&vmi.spec, Scope::Standalone);
+    assert_eq!(found.len(), MOST_FINDINGS + 1);
+    // Each has a field that nobody knows, and rules speak of those that the table let pass: all are counted.
+    let more: usize = found[MOST_FINDINGS].message.split(' ').next().unwrap().parse().unwrap();
+    assert!(more >= 39_900, "{more}");
 }

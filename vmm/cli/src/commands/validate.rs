@@ -1,33 +1,53 @@
 //! `corten validate`.
 
 use std::fmt::Write;
+use std::path::Path;
 
+use corten_resources::shown;
+use corten_resources::types::API_VERSION;
 use corten_resources::validate::{Finding, can_run};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::manifest::documents::{self, Document};
-use crate::manifest::examine;
+use crate::manifest::{ManifestError, examine};
 use crate::options::Validate;
 
-/// What came of one document.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// Kinds of KubeVirt's first group. In it there are no others, so another one is a slip.
+const KINDS: [&str; 6] = [
+    "KubeVirt",
+    "VirtualMachine",
+    "VirtualMachineInstance",
+    "VirtualMachineInstanceMigration",
+    "VirtualMachineInstancePreset",
+    "VirtualMachineInstanceReplicaSet",
+];
+
+/// What came of one document, or of a file that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Verdict {
     file: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     outcome: Outcome,
+    /// Why it is no object.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    error: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     findings: Vec<Told>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
     Accepted,
     Refused,
     PassedOver,
+    #[default]
+    Unreadable,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -50,15 +70,16 @@ impl From<Finding> for Told {
 /// Checks all documents of all files; success only if nothing was refused.
 pub(super) fn validate(options: &Validate) -> Result<u8, Failure> {
     let mut verdicts = Vec::new();
-    let mut unreadable = 0_usize;
     for path in &options.files {
-        match documents::read(path) {
-            Ok(documents) => verdicts.extend(documents.iter().map(judge)),
-            // The other files are still worth a look.
-            Err(error) => {
-                unreadable += 1;
-                super::say(&corten_launcher::log::chain(&error));
+        match documents::read_each(path) {
+            Ok(documents) => {
+                verdicts.extend(documents.into_iter().map(|document| match document {
+                    Ok(document) => judge(&document),
+                    Err(error) => unreadable(path, &error),
+                }));
             }
+            // The other files are still worth a look.
+            Err(error) => verdicts.push(unreadable(path, &error)),
         }
     }
     if options.json {
@@ -66,42 +87,60 @@ pub(super) fn validate(options: &Validate) -> Result<u8, Failure> {
     } else {
         super::print(&described(&verdicts))?;
     }
-    let refused = verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Refused).count();
-    match refused + unreadable {
+    for verdict in verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Unreadable) {
+        super::say(&verdict.error);
+    }
+    let wrong =
+        |verdict: &&Verdict| !matches!(verdict.outcome, Outcome::Accepted | Outcome::PassedOver);
+    match verdicts.iter().filter(wrong).count() {
         0 => Ok(0),
         1 => Err(Failure::Validation("one document or file is".into())),
         many => Err(Failure::Validation(format!("{many} documents or files are"))),
     }
 }
 
+fn unreadable(path: &Path, error: &ManifestError) -> Verdict {
+    let error = corten_launcher::log::chain(error);
+    Verdict { file: path.display().to_string(), error, ..Verdict::default() }
+}
+
 fn judge(document: &Document) -> Verdict {
     let (file, kind) = (document.file.clone(), document.kind.clone());
     let name = document.name().to_owned();
-    let findings = if document.is_machine() { examine(document).findings } else { Vec::new() };
+    let findings = if document.is_machine() {
+        examine(document).findings
+    } else if document.api_version == API_VERSION && !KINDS.contains(&kind.as_str()) {
+        let message = format!("{API_VERSION} has no kind {kind:?}: it has {}", KINDS.join(", "));
+        vec![Finding::invalid("kind", message)]
+    } else {
+        Vec::new()
+    };
     let outcome = match (document.is_machine(), can_run(&findings)) {
-        (false, _) => Outcome::PassedOver,
+        (_, false) => Outcome::Refused,
+        (false, true) => Outcome::PassedOver,
         (true, true) => Outcome::Accepted,
-        (true, false) => Outcome::Refused,
     };
     let findings = findings.into_iter().map(Told::from).collect();
-    Verdict { file, kind, name, outcome, findings }
+    Verdict { file, kind, name, outcome, findings, ..Verdict::default() }
 }
 
 fn described(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for verdict in verdicts {
-        let Verdict { file, kind, name, outcome, findings } = verdict;
+        let Verdict { file, kind, name, outcome, findings, error: _ } = verdict;
         let outcome = match outcome {
             Outcome::Accepted => "accepted",
             Outcome::Refused => "refused",
             Outcome::PassedOver => "passed over: it is not ours",
+            // Told beside the verdicts.
+            Outcome::Unreadable => continue,
         };
         let name = if name.is_empty() { "without a name" } else { name };
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{file}: {kind} {name}: {outcome}");
+        let _ = writeln!(text, "{}: {} {}: {outcome}", shown(file), shown(kind), shown(name));
         for Told { path, message, refused, .. } in findings {
             let warning = if *refused { "" } else { "warning: " };
-            let _ = writeln!(text, "  {warning}{path}: {message}");
+            let _ = writeln!(text, "  {warning}{}: {}", shown(path), shown(message));
         }
     }
     text
@@ -131,5 +170,27 @@ mod tests {
         assert!(text.starts_with("f.yaml: VirtualMachineInstance a: accepted\n"), "{text}");
         assert!(text.contains("f.yaml: Secret s: passed over: it is not ours\n"), "{text}");
         assert!(text.contains("\n  spec.domain.memory.guest: "), "{text}");
+    }
+
+    #[test]
+    fn kind_that_kubevirt_does_not_have_is_refused() {
+        let verdicts = judged(&GOOD.replace("VirtualMachineInstance", "VirtualMachineInstanc"));
+        assert_eq!(verdicts[0].outcome, Outcome::Refused);
+        assert_eq!(verdicts[0].findings[0].path, "kind");
+        let verdicts = judged(&GOOD.replace("VirtualMachineInstance", "KubeVirt"));
+        assert_eq!(verdicts[0].outcome, Outcome::PassedOver);
+    }
+
+    #[test]
+    fn what_a_document_says_cannot_act_on_a_terminal() {
+        let text = GOOD
+            .replace("name: a", "name: \"a\\u001b[31m\"")
+            .replace("spec: {", "spec: {\"co\\u009blour\\r\": 1, ");
+        let text = described(&judged(&text));
+        assert!(
+            text.contains("a\\u{1b}[31m") && text.contains("spec.co\\u{9b}lour\\r: "),
+            "{text}"
+        );
+        assert!(text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{text:?}");
     }
 }

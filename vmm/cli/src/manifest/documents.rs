@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use corten_resources::shown;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -39,13 +40,15 @@ pub enum ManifestError {
         /// What is wrong, and where.
         text: String,
     },
-    /// A document that is no object.
-    #[error("{file}, document {number}: it is no object with apiVersion and kind")]
+    /// A document that is no object of Kubernetes.
+    #[error("{file}, document {number}: {}", shown(.why))]
     NoObject {
         /// Which file.
         file: String,
         /// Counted from 1.
         number: usize,
+        /// What it lacks, by its path.
+        why: String,
     },
 }
 
@@ -77,12 +80,17 @@ impl Document {
     /// For messages: `VirtualMachine first`.
     pub fn title(&self) -> String {
         let name = if self.name().is_empty() { "without a name" } else { self.name() };
-        format!("{} {name}", self.kind)
+        format!("{} {}", shown(&self.kind), shown(name))
     }
 }
 
 /// Reads all objects of a file; `-` is standard input.
 pub fn read(path: &Path) -> Result<Vec<Document>, ManifestError> {
+    read_each(path)?.into_iter().collect()
+}
+
+/// The same, with a word on each document that is no object.
+pub fn read_each(path: &Path) -> Result<Vec<Result<Document, ManifestError>>, ManifestError> {
     let (file, text) = if path == Path::new("-") {
         ("standard input".to_owned(), contents(io::stdin().lock()))
     } else {
@@ -92,7 +100,7 @@ pub fn read(path: &Path) -> Result<Vec<Document>, ManifestError> {
         io::ErrorKind::FileTooLarge => ManifestError::TooLarge(file.clone()),
         _ => ManifestError::Read { file: file.clone(), source },
     })?;
-    parse(&file, &text)
+    parse_each(&file, &text)
 }
 
 /// Reads all objects of these files.
@@ -115,6 +123,13 @@ fn contents(from: impl Read) -> io::Result<String> {
 
 /// The objects of a text. Empty documents are passed over; of a list its items count.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
+    parse_each(file, text)?.into_iter().collect()
+}
+
+fn parse_each(
+    file: &str,
+    text: &str,
+) -> Result<Vec<Result<Document, ManifestError>>, ManifestError> {
     let values: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
         // Its text draws the place over several lines; the first one says all.
         let text = error.to_string().lines().next().unwrap_or_default().to_owned();
@@ -122,27 +137,57 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
     })?;
     let mut documents = Vec::new();
     for (index, value) in values.into_iter().enumerate() {
-        let no_object = || ManifestError::NoObject { file: file.into(), number: index + 1 };
+        let number = index + 1;
         if value.is_null() {
             continue;
         }
-        let document = document(file, value).ok_or_else(no_object)?;
-        if document.kind == "List" && document.api_version == "v1" {
-            let items = document.value["items"].as_array().cloned().unwrap_or_default();
-            for item in items {
-                documents.push(self::document(file, item).ok_or_else(no_object)?);
+        let mut take = |value, place: &str| {
+            let no_object = |why| ManifestError::NoObject { file: file.into(), number, why };
+            documents.push(document(file, value, place).map_err(no_object));
+        };
+        match items(&value) {
+            Some(Value::Array(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    take(item.clone(), &format!("items[{index}]"));
+                }
             }
-        } else {
-            documents.push(document);
+            // A list may be empty, but not something else.
+            Some(Value::Null) => {}
+            Some(_) => documents.push(Err(ManifestError::NoObject {
+                file: file.into(),
+                number,
+                why: "items: it is no list of objects".into(),
+            })),
+            None => take(value, ""),
         }
     }
     Ok(documents)
 }
 
-fn document(file: &str, value: Value) -> Option<Document> {
-    let field = |name: &str| value[name].as_str().filter(|text| !text.is_empty()).map(Into::into);
-    let (api_version, kind) = (field("apiVersion")?, field("kind")?);
-    Some(Document { file: file.into(), api_version, kind, value })
+/// What is in a list of objects of any kind; none if it is something else.
+fn items(value: &Value) -> Option<&Value> {
+    const NOTHING: &Value = &Value::Null;
+    let is_list = value["kind"] == "List" && value["apiVersion"] == "v1";
+    is_list.then(|| value.get("items").unwrap_or(NOTHING))
+}
+
+/// The object at this place in its document, or what it lacks.
+fn document(file: &str, value: Value, place: &str) -> Result<Document, String> {
+    let path = |name: &str| if place.is_empty() { name.into() } else { format!("{place}.{name}") };
+    if !value.is_object() {
+        let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+        return Err(format!("{place}it is no object with apiVersion and kind"));
+    }
+    let field = |name: &str, example: &str| match &value[name] {
+        Value::String(text) if !text.is_empty() => Ok(text.clone()),
+        Value::String(_) | Value::Null => {
+            Err(format!("{}: it is missing: every object has one, such as {example}", path(name)))
+        }
+        other => Err(format!("{}: {other} is no text such as {example}", path(name))),
+    };
+    let api_version = field("apiVersion", "kubevirt.io/v1")?;
+    let kind = field("kind", INSTANCE)?;
+    Ok(Document { file: file.into(), api_version, kind, value })
 }
 
 #[cfg(test)]
@@ -165,10 +210,32 @@ mod tests {
         let yaml = parse("f.yaml", "a: [1\nb: 2\n").unwrap_err().to_string();
         assert!(yaml.starts_with("f.yaml: ") && yaml.contains("line"), "{yaml}");
         assert!(!yaml.contains('\n'));
-        for text in ["just text", "- 1\n", "kind: Pod\n", "apiVersion: v1\nkind: ''\n", "1"] {
+        let missing = "it is missing: every object has one, such as";
+        let cases = [
+            ("just text", "it is no object with apiVersion and kind".to_owned()),
+            ("- 1\n", "it is no object with apiVersion and kind".to_owned()),
+            ("1", "it is no object with apiVersion and kind".to_owned()),
+            ("kind: Pod\n", format!("apiVersion: {missing} kubevirt.io/v1")),
+            ("apiVersion: v1\nkind: ''\n", format!("kind: {missing} VirtualMachineInstance")),
+            (
+                "apiVersion: v1\nkind: 5\n",
+                "kind: 5 is no text such as VirtualMachineInstance".to_owned(),
+            ),
+            (
+                "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1}]\n",
+                format!("items[0].kind: {missing} VirtualMachineInstance"),
+            ),
+            (
+                "apiVersion: v1\nkind: List\nitems: 5\n",
+                "items: it is no list of objects".to_owned(),
+            ),
+        ];
+        for (text, why) in cases {
             let error = parse("f", text).unwrap_err();
-            assert!(matches!(error, ManifestError::NoObject { number: 1, .. }), "{text}: {error}");
+            assert_eq!(error.to_string(), format!("f, document 1: {why}"), "{text}");
         }
+        let of_two = parse("f", "apiVersion: v1\nkind: Pod\n---\nkind: Pod\n").unwrap_err();
+        assert!(of_two.to_string().starts_with("f, document 2: apiVersion: "), "{of_two}");
         assert!(parse("f", "").unwrap().is_empty());
     }
 
@@ -182,6 +249,12 @@ mod tests {
         }
         let error = parse("f", &text).unwrap_err();
         assert!(matches!(error, ManifestError::Yaml { .. }), "{error}");
+    }
+
+    #[test]
+    fn names_cannot_act_on_a_terminal() {
+        let text = "{apiVersion: v1, kind: \"Po\\u001b[2Jd\", metadata: {name: \"a\\nb\"}}";
+        assert_eq!(parse("f", text).unwrap()[0].title(), "Po\\u{1b}[2Jd a\\nb");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! A document -> the VirtualMachineInstance that is run, or what is wrong with it.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use corten_resources::Kind;
+use corten_resources::names::generated_name;
 use corten_resources::served::Scope;
 use corten_resources::types::{VirtualMachine, VirtualMachineInstance};
-use corten_resources::validate::{Finding, can_run, validate, validate_machine};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use corten_resources::validate::{Finding, admit, can_run, decode};
 
 use super::Document;
 use super::documents::INSTANCE;
@@ -18,49 +20,28 @@ pub struct Examined {
     pub vmi: Option<VirtualMachineInstance>,
 }
 
-/// Examines a VirtualMachineInstance or VirtualMachine.
+/// Examines a VirtualMachineInstance or VirtualMachine. What is told here is all that a run could say of the object alone.
 pub fn examine(document: &Document) -> Examined {
-    let mut examined = if document.kind == INSTANCE {
-        examine_instance(&document.value)
-    } else {
-        examine_machine(&document.value)
+    let kind = if document.kind == INSTANCE { Kind::Instance } else { Kind::Machine };
+    let findings = admit(kind, None, &document.value, Scope::Standalone);
+    if !can_run(&findings) {
+        return Examined { findings, vmi: None };
+    }
+    let mut vmi = match kind {
+        Kind::Instance => decode(&document.value).object,
+        _ => decode(&document.value).object.and_then(made_of),
     };
-    if document.name().is_empty() && document.value["metadata"]["generateName"].is_null() {
-        examined.findings.push(Finding::missing("metadata.name", "a name is needed"));
+    if let Some(vmi) = &mut vmi {
+        name(vmi, document);
     }
-    if !can_run(&examined.findings) {
-        examined.vmi = None;
-    }
-    examined
-}
-
-fn examine_instance(value: &Value) -> Examined {
-    match decode::<VirtualMachineInstance>(value) {
-        Ok(vmi) => {
-            let findings = validate(&vmi.spec, Scope::Standalone);
-            Examined { findings, vmi: Some(vmi) }
-        }
-        Err(finding) => Examined { findings: vec![finding], vmi: None },
-    }
+    Examined { findings, vmi }
 }
 
 /// The instance is what the VirtualMachine would make of its template.
-fn examine_machine(value: &Value) -> Examined {
-    let machine = match decode::<VirtualMachine>(value) {
-        Ok(machine) => machine,
-        Err(finding) => return Examined { findings: vec![finding], vmi: None },
-    };
-    let mut findings = validate_machine(&machine.spec, Scope::Standalone);
-    let template = machine.spec.template.unwrap_or_default();
-    let Some(spec) = template.spec else {
-        if can_run(&findings) {
-            let message = "a VirtualMachine is run by its template";
-            findings.push(Finding::missing("spec.template.spec", message));
-        }
-        return Examined { findings, vmi: None };
-    };
+fn made_of(machine: VirtualMachine) -> Option<VirtualMachineInstance> {
+    let template = machine.spec.template?;
     let mut vmi: VirtualMachineInstance =
-        VirtualMachineInstance { spec, ..VirtualMachineInstance::default() };
+        VirtualMachineInstance { spec: template.spec?, ..VirtualMachineInstance::default() };
     if let Some(metadata) = template.metadata {
         vmi.metadata.labels = metadata.labels;
         vmi.metadata.annotations = metadata.annotations;
@@ -68,15 +49,17 @@ fn examine_machine(value: &Value) -> Examined {
     vmi.metadata.name = machine.metadata.name;
     vmi.metadata.namespace = machine.metadata.namespace;
     vmi.metadata.uid = machine.metadata.uid;
-    Examined { findings, vmi: Some(vmi) }
+    Some(vmi)
 }
 
-/// The object as its types have it; what does not fit is told by its path.
-fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Finding> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = error.path().to_string();
-        Finding::invalid(path, error.inner().to_string())
-    })
+/// An object that says only how its name begins gets a new one each time, as in a cluster.
+fn name(vmi: &mut VirtualMachineInstance, document: &Document) {
+    let beginning = document.value["metadata"]["generateName"].as_str().unwrap_or_default();
+    if vmi.metadata.name.is_empty() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = format!("{}/{}", std::process::id(), now.as_nanos());
+        vmi.metadata.name = generated_name(beginning, &seed);
+    }
 }
 
 #[cfg(test)]
@@ -141,5 +124,44 @@ mod tests {
     fn name_is_needed() {
         let text = instance(SPEC).replace("name: a", "labels: {}");
         assert_eq!(refused(&text), ["metadata.name"]);
+        for name in ["../../etc", "Not A Name", &"a".repeat(64), "a/b", "-a"] {
+            let text = instance(SPEC).replace("name: a", &format!("name: {name}"));
+            assert_eq!(refused(&text), ["metadata.name"], "{name}");
+        }
+    }
+
+    #[test]
+    fn name_is_made_of_its_beginning() {
+        let text = instance(SPEC).replace("name: a", "generateName: web-");
+        let vmi = examined(&text).vmi.unwrap();
+        assert!(vmi.metadata.name.starts_with("web-"), "{}", vmi.metadata.name);
+        let text = instance(SPEC).replace("name: a", "generateName: ../web");
+        assert_eq!(refused(&text), ["metadata.generateName"]);
+    }
+
+    #[test]
+    fn what_a_run_would_refuse_is_refused_here() {
+        let annotation = instance(SPEC)
+            .replace("name: a", "name: a, annotations: {kubevirt.io/ignitiondata: '{}'}");
+        assert_eq!(refused(&annotation), ["metadata.annotations[kubevirt.io/ignitiondata]"]);
+        assert_eq!(refused(&instance(&SPEC.replace("64Mi", "15Ei"))), ["spec.domain.memory.guest"]);
+        for capacity in ["15Ei", "1", "0"] {
+            let volume = format!("volumes: [{{name: d, emptyDisk: {{capacity: {capacity}}}}}]");
+            let text = instance(&SPEC.replacen('{', &format!("{{{volume}, "), 1));
+            assert_eq!(refused(&text), ["spec.volumes[0].emptyDisk.capacity"], "{capacity}");
+        }
+    }
+
+    #[test]
+    fn fields_that_no_object_has_are_refused_by_their_path() {
+        let text = instance(SPEC).replace("name: a", "name: a, label: {}") + "specc: {}\n";
+        assert_eq!(refused(&text), ["specc", "metadata.label"]);
+        let template = format!("{{metdata: {{}}, specc: 1, spec: {SPEC}}}");
+        let text = machine(&format!("{{runStrategy: Always, template: {template}}}"));
+        assert_eq!(refused(&text), ["spec.template.metdata", "spec.template.specc"]);
+        for nothing in ["{}", "[]", "''", "null"] {
+            let text = instance(&SPEC.replacen('{', &format!("{{colour: {nothing}, "), 1));
+            assert_eq!(refused(&text), ["spec.colour"], "{nothing}");
+        }
     }
 }

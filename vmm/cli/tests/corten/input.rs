@@ -32,7 +32,17 @@ fn bad_objects_are_refused_by_the_path_of_the_field() -> Result<()> {
             "spec.domain.devices.gpus",
         ),
         (with("/spec/nonsense", json!(1)), 3, "spec.nonsense"),
-        (with("/metadata/name", json!("Not A Name")), 1, "\"Not A Name\" is no name"),
+        (
+            with("/metadata/name", json!("Not A Name")),
+            3,
+            "metadata.name: \"Not A Name\" is no name",
+        ),
+        (with("/metadata/name", json!("../../etc")), 3, "metadata.name: "),
+        (with("/metadata/nonsense", json!({})), 3, "metadata.nonsense: "),
+        (with("/spec/nothing", json!({})), 3, "spec.nothing: "),
+        (with("/spec/domain/memory", json!({"guest": "15Ei"})), 3, "spec.domain.memory.guest: "),
+        (with("/spec/domain/machine", json!({"type": "x"})), 3, "spec.domain.machine.type: "),
+        (with("/spec/co\u{1b}lour", json!(1)), 3, "spec.co\\u{1b}lour: "),
     ];
     for (vmi, status, text) in cases {
         let mut running = rig.run(&vmi, &[])?;
@@ -221,6 +231,15 @@ fn validate_judges_every_document_of_every_file() -> Result<()> {
     let verdicts: Value = serde_json::from_str(&verdicts)?;
     ensure!(verdicts[0]["outcome"] == "refused", "{verdicts}");
     ensure!(verdicts[0]["findings"][0]["path"] == "spec.domain.memory.guest", "{verdicts}");
+    rig.file("odd", &format!("{good}\n---\napiVersion: v1\nkind: 5\n---\n[1]\n"))?;
+    let odd = rig.corten(&["validate", "odd", "missing", "--json"])?.with(3)?;
+    let odd = odd.said("odd, document 2: kind: 5 is no text")?.said("cannot read missing")?.stdout;
+    let odd: Value = serde_json::from_str(&odd)?;
+    let outcomes = ["accepted", "unreadable", "unreadable", "unreadable"];
+    for (index, outcome) in outcomes.into_iter().enumerate() {
+        ensure!(odd[index]["outcome"] == outcome, "{odd}");
+    }
+    ensure!(odd[3]["error"].as_str().is_some_and(|error| error.contains("missing")), "{odd}");
     Ok(())
 }
 
@@ -266,8 +285,8 @@ fn files_of_every_wrong_kind_are_refused_in_one_message() -> Result<()> {
         ("other-version", "no VirtualMachineInstance or VirtualMachine of kubevirt.io/v1"),
         ("indented", "indented: error: line 4 column "),
         ("bomb", "bomb: error: line "),
-        ("list", "\n  spec.domain.memory.guest: invalid type: sequence, expected an amount"),
-        ("word", "\n  spec.domain.cpu.cores: invalid type: string \"many\", expected "),
+        ("list", "\n  spec.domain.memory.guest: a list is not an amount such as \"256Mi\""),
+        ("word", "\n  spec.domain.cpu.cores: \"many\" is not a whole number"),
     ];
     for (file, text) in cases {
         let ended = rig.corten(&["run", file])?.with(3)?.said(text)?;

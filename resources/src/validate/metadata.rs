@@ -1,0 +1,73 @@
+//! The object itself: its name, and fields that no object has.
+
+use super::Findings;
+use super::table::UNKNOWN_FIELD;
+use super::text::is_subdomain;
+use crate::finding::Finding;
+use crate::names::GENERATED_LENGTH;
+use crate::served::Scope;
+use crate::types::{ObjectMeta, OtherFields};
+
+/// The most letters of a name without a cluster: it is that of a directory with a socket in it.
+const LONGEST_NAME: usize = 63;
+/// Fields of Kubernetes' metadata that [`ObjectMeta`] has no members for.
+const METADATA: [&str; 10] = [
+    "clusterName",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "finalizers",
+    "generateName",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+];
+
+/// A name that an object may have without a cluster.
+pub fn is_object_name(name: &str) -> bool {
+    name.len() <= LONGEST_NAME && is_subdomain(name)
+}
+
+/// Refuses what no field of an object is called.
+pub(super) fn unknown(path: &str, other: &OtherFields, findings: &mut Findings) {
+    let names = other
+        .keys()
+        .map(|name| if path.is_empty() { name.clone() } else { format!("{path}.{name}") });
+    findings.extend(names.map(|path| Finding::not_served(path, UNKNOWN_FIELD)));
+}
+
+/// Refuses what no field of metadata is called. A cluster's API server has looked at them already, and may be a later one.
+pub(super) fn fields(path: &str, metadata: &ObjectMeta, scope: Scope, findings: &mut Findings) {
+    if scope == Scope::Cluster {
+        return;
+    }
+    for name in metadata.other.keys().filter(|name| !METADATA.contains(&name.as_str())) {
+        findings.push(Finding::not_served(format!("{path}.{name}"), UNKNOWN_FIELD));
+    }
+}
+
+/// Refuses a name that the machine cannot have. In clusters that is the API server's.
+pub(super) fn name(metadata: &ObjectMeta, scope: Scope, findings: &mut Findings) {
+    const WHAT: &str = "at most 63 small letters, digits, dashes and dots, and begins and ends with a letter or digit";
+    if scope == Scope::Cluster {
+        return;
+    }
+    if !metadata.name.is_empty() {
+        if !is_object_name(&metadata.name) {
+            let message = format!("{:?} is no name: it has {WHAT}", metadata.name);
+            findings.push(Finding::invalid("metadata.name", message));
+        }
+        return;
+    }
+    let beginning = metadata.other.get("generateName").and_then(|name| name.as_str());
+    let Some(beginning) = beginning.filter(|text| !text.is_empty()) else {
+        findings.push(Finding::missing("metadata.name", "a name is needed"));
+        return;
+    };
+    let kept: String = beginning.chars().take(LONGEST_NAME - GENERATED_LENGTH).collect();
+    if !is_subdomain(&format!("{kept}x")) {
+        let message = format!("{beginning:?} begins no name: it has {WHAT}");
+        findings.push(Finding::invalid("metadata.generateName", message));
+    }
+}
