@@ -16,6 +16,8 @@ pub const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
 pub const MAX_VCPUS: u32 = 254;
 /// The least memory of a machine: what a kernel needs to say that it has too little.
 pub const MIN_MEMORY: u64 = 1 << 20;
+/// The most memory of a machine: what KVM takes in one piece.
+pub const MAX_MEMORY: u64 = 8 << 40;
 
 const KERNEL_CONTAINER: &str = "spec.domain.firmware.kernelBoot.container";
 
@@ -130,6 +132,9 @@ impl VirtualMachineInstanceSpec {
         match amount.units() {
             Ok(bytes) if bytes < MIN_MEMORY => {
                 Err(Finding::invalid(path, format!("{amount} is less than 1Mi")))
+            }
+            Ok(bytes) if bytes > MAX_MEMORY => {
+                Err(Finding::invalid(path, format!("{amount} is more than 8Ti")))
             }
             Ok(bytes) => Ok(bytes),
             Err(error) => Err(Finding::invalid(path, error.to_string())),
@@ -280,6 +285,7 @@ mod tests {
             (json!({}), "spec.domain.memory.guest"),
             (json!({ "memory": { "guest": "1000k" } }), "spec.domain.memory.guest"),
             (json!({ "memory": { "guest": "-1Gi" } }), "spec.domain.memory.guest"),
+            (json!({ "memory": { "guest": "15Ei" } }), "spec.domain.memory.guest"),
             (
                 json!({ "resources": { "requests": { "memory": "much" } } }),
                 "spec.domain.resources.requests.memory",

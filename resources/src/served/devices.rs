@@ -4,7 +4,7 @@ use super::Support::{Harmless, Only, Refused, Served, Values};
 use super::{Entry, alone, both, each};
 
 const NO_SCREEN: &str = "there is no screen; the serial console is the way in";
-const ONE_QUEUE: &str = "there is one queue";
+const NO_INTERFACES: &str = "interfaces come to clusters with a later release";
 const NO_DEVICES: &str = "devices of the node are not given to guests";
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -17,7 +17,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     each("spec.domain.devices.autoattachPodInterface", Served, Only(&["false"])),
     each("spec.domain.devices.autoattachSerialConsole", Served, Only(&["true"])),
     alone("spec.domain.devices.autoattachVSOCK", Served),
-    both("spec.domain.devices.blockMultiQueue", Harmless(ONE_QUEUE)),
+    both("spec.domain.devices.blockMultiQueue", Served),
     both("spec.domain.devices.clientPassthrough", Refused("there is no USB")),
     both("spec.domain.devices.disableHotplug", Served),
     both(
@@ -29,7 +29,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     both("spec.domain.devices.hostDevices", Refused(NO_DEVICES)),
     both("spec.domain.devices.inputs", Harmless(NO_SCREEN)),
     each("spec.domain.devices.logSerialConsole", Served, Only(&["true"])),
-    both("spec.domain.devices.networkInterfaceMultiqueue", Harmless(ONE_QUEUE)),
+    each("spec.domain.devices.networkInterfaceMultiqueue", Served, Harmless(NO_INTERFACES)),
     both(
         "spec.domain.devices.panicDevices.model",
         Values {

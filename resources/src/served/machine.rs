@@ -82,7 +82,10 @@ pub(super) const ENTRIES: &[Entry] = &[
     both("spec.domain.launchSecurity", Refused("the host can read the guest's memory")),
     both(
         "spec.domain.machine.type",
-        Harmless("there is one type of machine, and it has its own version"),
+        Partly(
+            "`q35`, and versions of it such as `pc-q35-9.0` with a warning: there is one type of machine, which has its own \
+             version; others are refused, as KubeVirt refuses them",
+        ),
     ),
     both("spec.domain.memory.guest", Served),
     both(

@@ -13,6 +13,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) 
     processors(spec, findings);
     memory(spec, findings);
     firmware(spec, findings);
+    machine_type(spec, findings);
     resources(spec, findings);
 }
 
@@ -90,6 +91,26 @@ fn firmware(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
     if firmware.bootloader.as_ref().is_some_and(both) {
         let message = "it is either bios or efi, not both";
         findings.push(Finding::invalid("spec.domain.firmware.bootloader", message));
+    }
+}
+
+/// What KubeVirt accepts of this architecture: `q35*` and `pc-q35*`.
+fn machine_type(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
+    const PATH: &str = "spec.domain.machine.type";
+    let machine = spec.domain.machine.as_ref();
+    let name = machine.and_then(|machine| machine.machine_type.as_deref()).unwrap_or_default();
+    match name {
+        // What is filled in where nothing is said.
+        "" | "q35" => {}
+        name if name.starts_with("q35") || name.starts_with("pc-q35") => {
+            let message = "there is one type of machine, and it has its own version";
+            findings.push(Finding::no_effect(PATH, message));
+        }
+        name => {
+            let message =
+                format!("{name:?} is no type of machine here: write q35, or leave it out");
+            findings.push(Finding::not_served(PATH, message));
+        }
     }
 }
 

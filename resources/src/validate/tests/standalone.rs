@@ -544,3 +544,69 @@ fn networks_of_multus_are_refused_and_masquerade_does_not_go_with_them() {
         ["spec.networks[0].multus", "spec.domain.devices.interfaces[0].masquerade"]
     );
 }
+
+#[test]
+fn machine_types_are_those_that_kubevirt_accepts() {
+    let found = |name: &str| judged(|spec| set(spec, "/domain/machine", json!({ "type": name })));
+    for name in ["", "q35"] {
+        assert_eq!(found(name), [], "{name}");
+    }
+    for name in ["pc-q35-rhel9.4.0", "q35-9.1", "pc-q35"] {
+        assert_eq!(warnings(&found(name)), ["spec.domain.machine.type"], "{name}");
+        assert_eq!(refusals(&found(name)), [""; 0], "{name}");
+    }
+    for name in ["garbage", "pc", "pc-i440fx-9.0", "virt", "s390-ccw-virtio", "Q35"] {
+        assert_eq!(refusals(&found(name)), ["spec.domain.machine.type"], "{name}");
+    }
+}
+
+#[test]
+fn a_claim_has_one_disk_that_is_written_to() {
+    let found = |one: Value, two: Value, share: Value| {
+        judged(|spec| {
+            spec["volumes"] = json!([one, two]);
+            spec["volumes"][0]["name"] = json!("root");
+            spec["volumes"][1]["name"] = json!("seed");
+            for index in 0..2 {
+                spec["domain"]["devices"]["disks"][index]["shareable"] = share.clone();
+            }
+        })
+    };
+    let claim =
+        |read: bool| json!({ "persistentVolumeClaim": { "claimName": "c", "readOnly": read } });
+    let data = json!({ "dataVolume": { "name": "c" } });
+    let file = json!({ "hostDisk": { "path": "/a", "type": "Disk" } });
+    let no = Value::Null;
+    let table = [
+        (claim(false), claim(false), no.clone(), "spec.volumes[1].persistentVolumeClaim.claimName"),
+        (claim(true), claim(false), no.clone(), "spec.volumes[1].persistentVolumeClaim.claimName"),
+        (claim(false), data.clone(), no.clone(), "spec.volumes[1].dataVolume.name"),
+        (file.clone(), file.clone(), no.clone(), "spec.volumes[1].hostDisk.path"),
+    ];
+    for (one, two, share, path) in table {
+        assert_eq!(refusals(&found(one, two, share)), [path]);
+    }
+    assert_eq!(refusals(&found(claim(true), claim(true), no)), [""; 0]);
+    assert_eq!(refusals(&found(claim(false), data, json!(true))), [""; 0]);
+}
+
+#[test]
+fn an_unknown_field_is_refused_whatever_it_holds() {
+    for nothing in [json!({}), json!([]), json!(""), json!(null), json!(0), json!(false)] {
+        for pointer in ["/colour", "/domain/devices/colour", "/domain/devices/disks/0/colour"] {
+            let found = judged(|spec| set(spec, pointer, nothing.clone()));
+            assert_eq!(refusals(&found).len(), 1, "{pointer} {nothing}");
+        }
+    }
+}
+
+#[test]
+fn base64_may_end_with_a_line() {
+    let found = |text: &str| {
+        let seed = json!({ "userDataBase64": text });
+        judged(|spec| set(spec, "/volumes/1/cloudInitNoCloud", seed))
+    };
+    assert_eq!(found("I2Nsb3VkLWNvbmZpZw==\n"), []);
+    let path = "spec.volumes[1].cloudInitNoCloud.userDataBase64";
+    assert_eq!(refusals(&found("#cloud")), [path]);
+}
