@@ -22,6 +22,7 @@ mod keeper;
 mod networks;
 mod prepare;
 mod sources;
+mod taken_port;
 mod viewers;
 mod vm;
 

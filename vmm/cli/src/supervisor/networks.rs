@@ -22,6 +22,7 @@ use corten_resources::types::{Interface, VirtualMachineInstance};
 use corten_resources::validate::Finding;
 use thiserror::Error;
 
+use super::taken_port::located;
 use crate::job::Network;
 
 const PATH: &str = "spec.domain.devices.interfaces";
@@ -77,7 +78,7 @@ pub(super) fn connect(
     let macs: Vec<Option<[u8; 6]>> = interfaces.iter().map(|interface| interface.mac).collect();
     let plan =
         StandalonePlan { hostname: hostname(vmi), resolver: Resolver::of_host(), interfaces };
-    let network = StandaloneNetwork::create(&plan)?;
+    let network = StandaloneNetwork::create(&plan).map_err(|error| located(vmi, error))?;
     connected.notes.extend(network.findings.iter().map(ToString::to_string));
     connected.held = network.held;
     let (namespace, name, uid) = (&vmi.metadata.namespace, &vmi.metadata.name, &vmi.metadata.uid);
