@@ -15,6 +15,8 @@ mod disks;
 mod uuid;
 
 #[cfg(test)]
+mod served;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -45,12 +45,12 @@ fn found(vmi: &VirtualMachineInstance) -> Resolved {
     }
 }
 
-fn planned(spec: Value) -> Result<Plan, PlanError> {
+pub(super) fn planned(spec: Value) -> Result<Plan, PlanError> {
     let vmi = vmi(spec);
     plan(&vmi, &found(&vmi))
 }
 
-fn shown(plan: &Plan) -> Value {
+pub(super) fn shown(plan: &Plan) -> Value {
     json!({
         "machine": plan.machine,
         "kernel": plan.kernel.as_ref().map(|kernel| &kernel.kernel),
