@@ -84,12 +84,12 @@ impl VmProcess {
         grant.extend(source.initrd.map(|initrd| (Role::initrd(), initrd.into())));
         grant.extend(devices);
         let machine = MachineDescription { command_line: source.command_line, ..machine };
-        Self::start(arguments, grant, Request::Boot { machine })
+        Self::start(arguments, grant, Request::Boot { machine, paused: false })
     }
 
     /// Boots this machine, to which no kernel is granted, with whatever its devices are made of.
     pub fn boot_disks(machine: MachineDescription, devices: Vec<(Role, OwnedFd)>) -> Result<Self> {
-        Self::start(&[], devices, Request::Boot { machine })
+        Self::start(&[], devices, Request::Boot { machine, paused: false })
     }
 
     /// Goes on with a snapshot of such a machine. It is paused.

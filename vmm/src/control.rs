@@ -62,7 +62,7 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
     };
     control.spawn(receive).map_err(ControlError::Thread)?;
     let end = match request {
-        Request::Boot { machine } => owner.boot(&machine),
+        Request::Boot { machine, paused } => owner.boot(&machine, paused),
         Request::Load { disks, networks, entropy } => {
             owner.load(&Hosts { disks, networks, entropy })
         }

@@ -104,7 +104,7 @@ fn take(program: &Path, kernel: &Path, mebibytes: u64, directory: &Path) -> Resu
         command_line,
         ..MachineDescription::default()
     };
-    let mut running = run(program, kernel, Vec::new(), Request::Boot { machine })?;
+    let mut running = run(program, kernel, Vec::new(), Request::Boot { machine, paused: false })?;
     ensure!(first(&running.console, "!!!")?.is_some(), "the guest does not fill its memory");
     running.control.must(Request::Pause, &[])?;
     let file = |name: &str| -> Result<File> {

@@ -52,7 +52,7 @@ impl Vmm {
     ) -> Result<Self, VmmError> {
         let (ours, theirs) = Link::pair()?;
         let pid = spawn(program, theirs.into_fd())?;
-        Self::begin(pid, ours, descriptors, Request::Boot { machine })
+        Self::begin(pid, ours, descriptors, Request::Boot { machine, paused: false })
     }
 
     /// Takes a VM process that was started with the other end of `link`, grants it `descriptors`, which stay open here,

@@ -17,6 +17,9 @@ pub enum Request {
     Boot {
         /// Which one.
         machine: MachineDescription,
+        /// It is made and waits for [`Request::Resume`]: its guest has done nothing yet.
+        #[serde(default, skip_serializing_if = "is_not")]
+        paused: bool,
     },
     /// Go on with the machine whose records and memory were granted. It is paused.
     Load {
@@ -85,6 +88,10 @@ pub enum Request {
     },
     /// End at once.
     Kill,
+}
+
+fn is_not(switch: &bool) -> bool {
+    !switch
 }
 
 /// What came of a request.

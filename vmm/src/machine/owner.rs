@@ -217,8 +217,12 @@ impl Owner {
         was_told
     }
 
-    /// Boots a machine and runs it to its end.
-    pub fn boot(mut self, description: &MachineDescription) -> Result<End, OwnerError> {
+    /// Boots a machine and runs it to its end. One that is to be `paused` is made, and waits to be told to go.
+    pub fn boot(
+        mut self,
+        description: &MachineDescription,
+        paused: bool,
+    ) -> Result<End, OwnerError> {
         self.command_line.clone_from(&description.command_line);
         self.boot_order.clone_from(&description.boot_order);
         check_boot_order(description)?;
@@ -235,7 +239,7 @@ impl Owner {
             ram.collapse()?;
         }
         sandbox::lock_in();
-        let machine = self.start(vm, blueprint, ram, devices, true)?;
+        let machine = self.start(vm, blueprint, ram, devices, !paused)?;
         self.tell_found();
         self.run(machine)
     }

@@ -72,7 +72,8 @@ impl Vmm for Corten {
             }
             None => None,
         };
-        let process = start(&self.program, &grant, Request::Boot { machine }, ours, theirs)?;
+        let process =
+            start(&self.program, &grant, Request::Boot { machine, paused: false }, ours, theirs)?;
         Ok(Started { process, console, peer })
     }
 }

@@ -188,7 +188,10 @@ fn prepare(job: &Job, runtime: &Runtime, teller: &mut Teller) -> Result<Prepared
     let topology = u64::from(machine.sockets) * u64::from(machine.cores);
     let size = (topology * u64::from(machine.threads), machine.memory);
     let (first, paused) = match &job.restore {
-        None => (Request::Boot { machine }, plan.start_paused),
+        None => {
+            let paused = plan.start_paused;
+            (Request::Boot { machine, paused }, paused)
+        }
         Some(restore) => {
             bring_back(restore, &own)?;
             let how = restoration(vmi, restore, &machine, &mut grant)?;

@@ -90,6 +90,8 @@ pub(super) struct Vm {
     /// Nothing more will come over its link.
     pub(super) silent: bool,
     pub(super) running: bool,
+    /// It waits for `corten resume` from the first.
+    pub(super) begins_paused: bool,
     /// Its networks, which stay as long as this is open.
     _network: Held,
 }
@@ -126,25 +128,21 @@ impl Vm {
         let restored = matches!(prepared.first, Request::Restore { .. });
         let mut vmm = Vmm::begin(jail.pid, ours, &descriptors, prepared.first)?;
         let mut asked = BTreeMap::new();
-        // A restored machine is paused, one that boots runs.
-        match (restored, prepared.paused) {
-            (true, false) => {
-                asked.insert(ask(&mut vmm, Request::Resume)?, Asked::Resume { by: None });
-            }
-            (false, true) => {
-                let pause = Asked::Pause { by: None, hold: false };
-                asked.insert(ask(&mut vmm, Request::Pause)?, pause);
-            }
-            (true, true) | (false, false) => {}
+        // A restored machine is paused until it is told to go; one that boots knows from its first request.
+        if restored && !prepared.paused {
+            asked.insert(ask(&mut vmm, Request::Resume)?, Asked::Resume { by: None });
         }
-        // The first request is answered when it is accepted; this is answered when the vCPUs run.
+        // The first request is answered when it is accepted; this is answered when the vCPUs run, or wait for a resume.
         let first_info = ask(&mut vmm, Request::Info)?;
         let now = Instant::now();
         let agent = prepared.agent_port.map(|port| {
-            Agent::new(match restored {
-                true => KeptAgent::restored(port, prepared.paused, now),
-                false => KeptAgent::new(port, now),
-            })
+            let mut kept = KeptAgent::new(port, now);
+            if restored {
+                kept = KeptAgent::restored(port, prepared.paused, now);
+            } else if prepared.paused {
+                kept.set_paused(true, now);
+            }
+            Agent::new(kept)
         });
         let process = u32::try_from(vmm.pid().as_raw()).unwrap_or_default();
         let (vcpus, memory) = prepared.size;
@@ -167,6 +165,7 @@ impl Vm {
             told: None,
             silent: false,
             running: false,
+            begins_paused: prepared.paused,
             _network: prepared.network,
         })
     }

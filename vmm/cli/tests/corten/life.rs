@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
-use crate::rig::{FOR_EVER, POWER_OFF, POWER_OFF_LATER, POWER_OFF_WHEN_TYPED, Rig, read};
+use crate::rig::{FOR_EVER, POWER_OFF, POWER_OFF_LATER, POWER_OFF_WHEN_TYPED, Rig, read, wait_until};
 
 #[test]
 fn guest_that_powers_off_is_a_success_and_leaves_nothing() -> Result<()> {
@@ -89,6 +89,28 @@ fn vm_in_the_background_is_listed_described_paused_and_stopped() -> Result<()> {
 }
 
 #[test]
+fn vm_that_starts_paused_does_nothing_until_it_is_resumed() -> Result<()> {
+    let rig = Rig::new()?;
+    let mut vmi = Rig::vmi("first", FOR_EVER);
+    vmi["spec"]["startStrategy"] = "Paused".into();
+    let mut running = rig.run(&vmi, &["--detach"])?;
+    running.close_input();
+    running.end()?.with(0)?.said("(paused until `corten resume`)")?;
+    let info = rig.info("first")?;
+    ensure!(info["state"] == "paused", "{info}");
+    for exits in ["port-exits", "memory-exits", "kicks"] {
+        ensure!(info["counters"][exits] == 0, "{exits}: {info}");
+    }
+    ensure!(rig.corten(&["logs", "first"])?.with(0)?.stdout.is_empty());
+    rig.corten(&["resume", "first"])?.with(0)?;
+    ensure!(rig.info("first")?["state"] == "running");
+    let logs = || Ok::<_, anyhow::Error>(rig.corten(&["logs", "first"])?.with(0)?.stdout);
+    wait_until(|| logs().is_ok_and(|logs| logs.starts_with("microguest by PVH entry")))?;
+    rig.corten(&["kill", "first"])?.with(0)?;
+    rig.is_clean(&[])
+}
+
+#[test]
 fn killed_vm_is_gone_at_once() -> Result<()> {
     let rig = Rig::new()?;
     rig.detached("first", FOR_EVER)?;
@@ -151,7 +173,7 @@ fn vm_dies_with_its_supervisor_and_the_next_command_cleans_up() -> Result<()> {
     rig.detached("first", FOR_EVER)?;
     let (supervisor, process) = rig.processes("first")?;
     kill(supervisor, Signal::SIGKILL)?;
-    crate::rig::wait_until(|| !std::path::Path::new(&format!("/proc/{process}")).exists())?;
+    wait_until(|| !std::path::Path::new(&format!("/proc/{process}")).exists())?;
     ensure!(rig.path("run/first").exists());
     ensure!(rig.corten(&["ps"])?.with(0)?.stdout.lines().count() == 1);
     rig.is_clean(&[supervisor, process])

@@ -122,7 +122,7 @@ fn a_machine_can_be_sent_to_the_vm_process() {
     for text in [include_str!("golden/many-disks.json"), include_str!("golden/every-volume.json")] {
         let golden: Value = serde_json::from_str(text).unwrap();
         let machine = planned(golden["spec"].clone()).unwrap().machine;
-        let request = corten_link::Request::Boot { machine };
+        let request = corten_link::Request::Boot { machine, paused: false };
         let bytes = serde_json::to_vec(&request).unwrap();
         assert!(bytes.len() < 32 << 10, "{} bytes", bytes.len());
         assert_eq!(serde_json::from_slice::<corten_link::Request>(&bytes).unwrap(), request);

@@ -124,7 +124,8 @@ impl Keeper {
         let Some(vm) = &mut self.vm else { return };
         if number == vm.first_info && matches!(reply, Reply::Info { .. }) {
             vm.running = true;
-            return self.reach(Phase::Running, "");
+            let detail = if vm.begins_paused { "paused until `corten resume`" } else { "" };
+            return self.reach(Phase::Running, detail);
         }
         let Some(asked) = vm.asked.remove(&number) else { return };
         let is_done = matches!(reply, Reply::Done);
