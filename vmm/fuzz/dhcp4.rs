@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use corten_link::{Addressing, Ipv4Addressing, Ipv4Route};
+use corten_link::{Addressing, DhcpOptions, Ipv4Addressing, Ipv4Route, PrivateOption};
 use corten_vmm::addresses::{Dhcp4, MAX_PACKET};
 use libfuzzer_sys::fuzz_target;
 
@@ -27,6 +27,12 @@ static SERVER: LazyLock<Dhcp4> = LazyLock::new(|| {
     let addressing = Addressing {
         hostname: "vm".into(),
         search: (0..32).map(|number| format!("domain{number}.svc.cluster.local")).collect(),
+        options: DhcpOptions {
+            boot_file: "x".repeat(255),
+            tftp_server: "y".repeat(255),
+            ntp: vec![[10, 0, 2, 1].into(); 4],
+            private: vec![PrivateOption { code: 240, value: "z".repeat(255) }],
+        },
         ..Addressing::default()
     };
     Dhcp4::new(MAC, &addressing, &ipv4).expect("it can be told")

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use corten_link::{Addressing, Grant, Role, RoleError};
+use corten_link::{Addressing, DhcpOptions, Grant, Role, RoleError};
 
 use crate::cidr::{Ipv4Cidr, Ipv6Cidr};
 use crate::resolv::Resolver;
@@ -25,6 +25,8 @@ pub struct InterfacePlan {
     pub hostname: String,
     /// Name servers and search domains, which DHCP and advertisements tell.
     pub resolver: Resolver,
+    /// What DHCP tells besides.
+    pub options: DhcpOptions,
 }
 
 /// How an interface is connected to its uplink.

@@ -41,7 +41,11 @@ impl Resolver {
         for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
             match words.next() {
-                Some("nameserver") => resolver.add_server(words.next().unwrap_or_default()),
+                Some("nameserver")
+                    if resolver.servers.len() + resolver.unreachable.len() < MAX_SERVERS =>
+                {
+                    resolver.add_server(words.next().unwrap_or_default());
+                }
                 // The last of them counts.
                 Some("search" | "domain") => resolver.search = domains(words),
                 _ => {}
@@ -62,20 +66,54 @@ impl Resolver {
         }
     }
 
-    fn add_server(&mut self, word: &str) {
-        if self.servers.len() + self.unreachable.len() == MAX_SERVERS {
-            return;
-        }
+    /// Adds a name server behind those that are there, as long as there are not too many. False if it is no address.
+    pub fn add_server(&mut self, word: &str) -> bool {
         // An address with a scope (fe80::1%eth0) is one on a link of the host's.
         let bare = word.split('%').next().unwrap_or_default();
-        let Ok(address) = bare.parse::<IpAddr>() else { return };
+        let Ok(address) = bare.parse::<IpAddr>() else { return false };
         let is_link_local =
             matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
         let host_only = address.is_loopback() || address.is_unspecified() || is_link_local;
         if host_only {
             self.unreachable.push(word.into());
-        } else if !self.servers.contains(&address) {
+        } else if !self.servers.contains(&address) && self.servers.len() < MAX_SERVERS {
             self.servers.push(address);
+        }
+        true
+    }
+
+    /// Adds a search domain behind those that are there, as long as there are not too many. False if it is none.
+    pub fn add_domain(&mut self, name: &str) -> bool {
+        let name = name.strip_suffix('.').unwrap_or(name);
+        // The root, which Kubernetes allows, is no domain to look short names up in.
+        if name.is_empty() {
+            return true;
+        }
+        if is_domain(name)
+            && !self.search.iter().any(|known| known == name)
+            && self.search.len() < MAX_SEARCH
+        {
+            self.search.push(name.into());
+        }
+        is_domain(name)
+    }
+
+    /// Puts the guest into a domain of its own: the first search domain, which the guest takes for its own.
+    ///
+    /// As in KubeVirt it lies in that of the namespace's services, if there is one; else in the first domain there is.
+    pub fn enter_subdomain(&mut self, subdomain: &str) {
+        let is_services = |name: &&String| name.split('.').nth(1) == Some("svc");
+        let services = self.search.iter().filter(is_services).max_by_key(|name| name.len());
+        let parent = services.or(self.search.first());
+        let domain = match parent {
+            Some(parent) if parent.starts_with(&format!("{subdomain}.")) => parent.clone(),
+            Some(parent) => format!("{subdomain}.{parent}"),
+            None => subdomain.to_owned(),
+        };
+        if is_domain(&domain) {
+            self.search.retain(|known| *known != domain);
+            self.search.insert(0, domain);
+            self.search.truncate(MAX_SEARCH);
         }
     }
 }
@@ -129,6 +167,43 @@ mod tests {
         let resolver = Resolver::parse(text);
         assert_eq!(resolver.search, ["second.example"]);
         assert_eq!(resolver.servers.len(), 3);
+    }
+
+    #[test]
+    fn what_an_object_wants_comes_behind_what_the_host_has() {
+        let mut resolver = Resolver::parse("nameserver 192.0.2.1\nsearch host.example\n");
+        assert!(resolver.add_server("2001:db8::53") && resolver.add_server("192.0.2.1"));
+        assert!(!resolver.add_server("dns.example"));
+        assert!(resolver.add_domain("own.example.") && resolver.add_domain("host.example"));
+        assert!(resolver.add_domain(".") && !resolver.add_domain("a b"));
+        let servers: Vec<IpAddr> =
+            ["192.0.2.1", "2001:db8::53"].map(|text| text.parse().unwrap()).into();
+        assert_eq!(resolver.servers, servers);
+        assert_eq!(resolver.search, ["host.example", "own.example"]);
+        assert!(resolver.add_server("192.0.2.2") && resolver.add_server("192.0.2.3"));
+        assert_eq!(resolver.servers.len(), 3);
+        assert!(resolver.add_server("127.0.0.1"));
+        assert_eq!(resolver.unreachable, ["127.0.0.1"]);
+    }
+
+    #[test]
+    fn subdomain_lies_in_the_services_domain_or_in_the_first() {
+        let cases = [
+            ("", "sub", "sub"),
+            ("search example.org other.example", "sub", "sub.example.org"),
+            (
+                "search svc.cluster.local ns.svc.cluster.local cluster.local",
+                "sub",
+                "sub.ns.svc.cluster.local",
+            ),
+            ("search sub.example.org example.org", "sub", "sub.example.org"),
+        ];
+        for (text, subdomain, wanted) in cases {
+            let mut resolver = Resolver::parse(text);
+            resolver.enter_subdomain(subdomain);
+            assert_eq!(resolver.search[0], wanted, "{text}");
+            assert_eq!(resolver.search.iter().filter(|name| *name == wanted).count(), 1);
+        }
     }
 
     #[test]

@@ -98,5 +98,6 @@ pub(crate) fn addressing(
         hostname: plan.hostname.clone(),
         search: search.clone(),
         mtu: Some(mtu),
+        options: plan.options.clone(),
     }
 }

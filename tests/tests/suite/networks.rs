@@ -289,6 +289,7 @@ fn guest_is_told_its_addresses_by_the_process_it_runs_in() -> Result<()> {
         hostname: "guest".into(),
         search: vec!["svc.cluster.local".into()],
         mtu: Some(1400),
+        ..Addressing::default()
     };
     let guest = ScriptedGuest::new(1, 256, "virtio_net", ASKING)?;
     let guest = guest.network("right", 1)?.addressing(told)?;

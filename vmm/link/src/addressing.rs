@@ -27,6 +27,40 @@ pub struct Addressing {
     pub search: Vec<String>,
     /// The largest packet that fits; none to say nothing of it.
     pub mtu: Option<u16>,
+    /// What DHCP tells besides, as far as the guest asks for it.
+    #[serde(skip_serializing_if = "DhcpOptions::is_empty")]
+    pub options: DhcpOptions,
+}
+
+/// What DHCP tells besides addresses, because somebody wants it told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct DhcpOptions {
+    /// A file to boot from (option 67); empty for none.
+    pub boot_file: String,
+    /// The server that has it (option 66); empty for none.
+    pub tftp_server: String,
+    /// Time servers (option 42).
+    pub ntp: Vec<Ipv4Addr>,
+    /// Those of the site's own.
+    pub private: Vec<PrivateOption>,
+}
+
+/// An option of the site's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PrivateOption {
+    /// From 224 to 254 (RFC 3942).
+    pub code: u8,
+    /// What it says.
+    pub value: String,
+}
+
+impl DhcpOptions {
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What DHCP tells.
@@ -81,4 +115,23 @@ pub struct Ipv6Addressing {
     /// Name servers.
     #[serde(default)]
     pub dns: Vec<Ipv6Addr>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_as_they_were_written_and_left_out_where_there_are_none() {
+        let none = serde_json::to_string(&Addressing::default()).unwrap();
+        assert!(!none.contains("options"), "{none}");
+        let options = DhcpOptions {
+            boot_file: "pxe".into(),
+            private: vec![PrivateOption { code: 240, value: "x".into() }],
+            ..DhcpOptions::default()
+        };
+        let told = Addressing { options, ..Addressing::default() };
+        let text = serde_json::to_string(&told).unwrap();
+        assert_eq!(serde_json::from_str::<Addressing>(&text).unwrap(), told);
+    }
 }

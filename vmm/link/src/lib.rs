@@ -19,7 +19,9 @@ mod role;
 mod snapshot;
 mod socket;
 
-pub use addressing::{Addressing, Ipv4Addressing, Ipv4Route, Ipv6Addressing};
+pub use addressing::{
+    Addressing, DhcpOptions, Ipv4Addressing, Ipv4Route, Ipv6Addressing, PrivateOption,
+};
 pub use boot::BootOrigin;
 pub use control::{Event, Info, Reply, Request, RunState};
 pub use counters::{

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use corten_link::{Addressing, Ipv4Addressing};
+use corten_link::{Addressing, DhcpOptions, Ipv4Addressing, PrivateOption};
 
 use super::names::{self, Domains};
 use super::{
@@ -35,6 +35,7 @@ mod option {
     pub(super) const HOST_NAME: u8 = 12;
     pub(super) const DOMAIN: u8 = 15;
     pub(super) const MTU: u8 = 26;
+    pub(super) const TIME_SERVERS: u8 = 42;
     pub(super) const REQUESTED_ADDRESS: u8 = 50;
     pub(super) const LEASE: u8 = 51;
     pub(super) const KIND: u8 = 53;
@@ -42,10 +43,14 @@ mod option {
     pub(super) const WANTED: u8 = 55;
     pub(super) const LARGEST: u8 = 57;
     pub(super) const CLIENT: u8 = 61;
+    pub(super) const TFTP_SERVER: u8 = 66;
+    pub(super) const BOOT_FILE: u8 = 67;
     /// Domain search (RFC 3397).
     pub(super) const SEARCH: u8 = 119;
     /// Classless static routes (RFC 3442).
     pub(super) const ROUTES: u8 = 121;
+    /// Those of a site's own (RFC 3942).
+    pub(super) const PRIVATE: std::ops::RangeInclusive<u8> = 224..=254;
     pub(super) const END: u8 = 255;
 }
 
@@ -73,6 +78,8 @@ pub struct Dhcp4 {
     host_name: String,
     domains: Domains,
     mtu: Option<u16>,
+    /// What the interface's user wants told besides, by code.
+    extra: Vec<(u8, Vec<u8>)>,
 }
 
 /// What a client says, as far as it counts.
@@ -113,6 +120,7 @@ impl Dhcp4 {
             host_name: addressing.hostname.clone(),
             domains: domains_of(addressing)?,
             mtu: addressing.mtu,
+            extra: extra(&addressing.options)?,
         })
     }
 
@@ -213,6 +221,11 @@ impl Dhcp4 {
             let room = options.room();
             options.put(option::SEARCH, self.domains.compressed(room));
         }
+        // A client that has no list of wishes takes whatever there is (RFC 2131, section 4.3.1).
+        for (code, value) in self.extra.iter().filter(|(code, _)| wants(*code) || wanted.is_empty())
+        {
+            options.put(*code, value);
+        }
     }
 }
 
@@ -306,6 +319,22 @@ impl Options {
         let left = self.limit.saturating_sub(self.bytes.len());
         left.saturating_sub(2 * left.div_ceil(usize::from(u8::MAX) + 2))
     }
+}
+
+/// What the interface's user wants told, as it stands in packets.
+fn extra(options: &DhcpOptions) -> Result<Vec<(u8, Vec<u8>)>, AddressingError> {
+    limited("time servers", &options.ntp, MAX_SERVERS)?;
+    let is_private = |option: &&PrivateOption| option::PRIVATE.contains(&option.code);
+    if let Some(odd) = options.private.iter().find(|option| !is_private(option)) {
+        return Err(AddressingError::Option(odd.code));
+    }
+    let known = [
+        (option::TIME_SERVERS, options.ntp.iter().flat_map(Ipv4Addr::octets).collect()),
+        (option::TFTP_SERVER, options.tftp_server.clone().into_bytes()),
+        (option::BOOT_FILE, options.boot_file.clone().into_bytes()),
+    ];
+    let private = options.private.iter().map(|one| (one.code, one.value.clone().into_bytes()));
+    Ok(known.into_iter().chain(private).collect())
 }
 
 fn mask(prefix: u8) -> Result<Ipv4Addr, AddressingError> {

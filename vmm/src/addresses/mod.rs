@@ -9,7 +9,8 @@
 //! functions from a packet to the answer; the thread ([`Addresses`]) only moves bytes between them and the sockets.
 //!
 //! **What is said.** DHCP: RFC 2131 and 2132, classless routes (RFC 3442), domain search (RFC 3397), the client's
-//! identifier (RFC 6842); leases of 999 days. DHCPv6: RFC 8415 with one address (IA_NA), rapid commit, name servers and
+//! identifier (RFC 6842), and what else the interface's user wants told (time servers, boot file, a site's own options);
+//! leases of 999 days. DHCPv6: RFC 8415 with one address (IA_NA), rapid commit, name servers and
 //! domains (RFC 3646). Router advertisements: RFC 4861 with name servers and domains (RFC 8106). Advertisements leave
 //! addresses to DHCPv6 (M and O set, no prefix for autoconfiguration): the guest has the one address that the host
 //! translates or routes, and any other would lead nowhere.
@@ -81,6 +82,9 @@ pub enum AddressingError {
     /// No domain name.
     #[error("{0:?} is not a domain name")]
     Name(String),
+    /// An option that is no site's own.
+    #[error("the DHCP option {0} is none of those from 224 to 254")]
+    Option(u8),
     /// A list that does not fit into packets.
     #[error("{count} {what} are more than {limit}")]
     TooMany {

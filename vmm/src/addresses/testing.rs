@@ -17,6 +17,7 @@ pub(super) fn addressing() -> Addressing {
         hostname: "vm".into(),
         search: vec!["default.svc.cluster.local".into(), "cluster.local".into()],
         mtu: Some(1450),
+        ..Addressing::default()
     }
 }
 

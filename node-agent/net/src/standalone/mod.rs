@@ -27,6 +27,7 @@ mod rules;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
+use corten_link::DhcpOptions;
 use thiserror::Error;
 
 pub use findings::Finding;
@@ -66,6 +67,8 @@ pub struct StandaloneInterface {
     pub pairs: u16,
     /// The largest packet; none for what the host's way out, or the bridge, carries.
     pub mtu: Option<u16>,
+    /// What DHCP tells besides addresses; nothing is told on a bridge of the host's.
+    pub options: DhcpOptions,
 }
 
 /// How an interface is connected.
@@ -187,6 +190,7 @@ impl StandaloneInterface {
             mtu: self.mtu,
             hostname: plan.hostname.clone(),
             resolver: plan.resolver.clone(),
+            options: self.options.clone(),
         }
     }
 

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use corten_link::{DhcpOptions, PrivateOption};
+
 use super::guest::Guest;
 use super::{INSIDE, INSIDE_6, Lan, OUTSIDE, OUTSIDE_6, PATIENCE, ask, seen, udp, within};
 use crate::nft::{self, Family};
@@ -32,6 +34,7 @@ fn interface(name: &str, ports: &[Port]) -> StandaloneInterface {
         mac: Some(MAC),
         pairs: 1,
         mtu: None,
+        options: DhcpOptions::default(),
     }
 }
 
@@ -207,6 +210,21 @@ fn host_bridge_gets_a_tap() {
     assert!(create(&host, &plan(&[on("br1")])).is_err());
     drop((guest, network));
     await_nothing(&host);
+}
+
+#[test]
+fn options_of_an_interface_are_told_with_its_addresses() {
+    let host = host();
+    let options = DhcpOptions {
+        boot_file: "pxelinux.0".into(),
+        private: vec![PrivateOption { code: 240, value: "site".into() }],
+        ..DhcpOptions::default()
+    };
+    let one = StandaloneInterface { options: options.clone(), ..interface("default", &[]) };
+    let network = create(&host, &plan(&[one, interface("other", &[])])).unwrap();
+    let told = |number: usize| network.interfaces[number].wired.addressing.options.clone();
+    assert_eq!(told(0), options);
+    assert!(told(1).is_empty());
 }
 
 #[test]

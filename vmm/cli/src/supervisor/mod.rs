@@ -19,6 +19,7 @@ mod console;
 mod exit_stream;
 mod images;
 mod keeper;
+mod names;
 mod networks;
 mod prepare;
 mod sources;

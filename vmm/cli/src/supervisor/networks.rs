@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 use corten_launcher::machine::{InterfacePlace, queue_pairs};
 use corten_launcher::prepare::hostname;
-use corten_link::{Role, RoleError};
+use corten_link::{DhcpOptions, PrivateOption, Role, RoleError};
 use corten_net::standalone::{
     Connection, Held, StandaloneError, StandaloneInterface, StandaloneNetwork, StandalonePlan,
 };
@@ -22,12 +22,15 @@ use corten_resources::types::{Interface, VirtualMachineInstance};
 use corten_resources::validate::Finding;
 use thiserror::Error;
 
+use super::names;
 use super::taken_port::located;
 use crate::job::Network;
 
 const PATH: &str = "spec.domain.devices.interfaces";
 /// More are more than a table of rules is good for.
 const MAX_PORTS: usize = 1024;
+/// What the VM process tells.
+const MAX_NTP_SERVERS: usize = 16;
 
 /// Why a guest is not connected.
 #[derive(Debug, Error)]
@@ -76,8 +79,8 @@ pub(super) fn connect(
     let (names, interfaces): (Vec<String>, Vec<StandaloneInterface>) = wanted.into_iter().unzip();
     let pairs = interfaces.first().map_or(1, |interface| interface.pairs);
     let macs: Vec<Option<[u8; 6]>> = interfaces.iter().map(|interface| interface.mac).collect();
-    let plan =
-        StandalonePlan { hostname: hostname(vmi), resolver: Resolver::of_host(), interfaces };
+    let resolver = names::resolver(&vmi.spec, Resolver::of_host)?;
+    let plan = StandalonePlan { hostname: hostname(vmi), resolver, interfaces };
     let network = StandaloneNetwork::create(&plan).map_err(|error| located(vmi, error))?;
     connected.notes.extend(network.findings.iter().map(ToString::to_string));
     connected.held = network.held;
@@ -138,7 +141,14 @@ fn wanted(
         let mac = interface.mac_address.as_deref().filter(|text| !text.is_empty());
         let mac = mac.map(|text| parse_mac(&path, text)).transpose()?;
         let name = Role::segment(&interface.name);
-        let wanted = StandaloneInterface { name, connection, mac, pairs, mtu: None };
+        let options = dhcp_options(&path, interface)?;
+        if let (Connection::Bridge(bridge), false) = (&connection, options.is_empty()) {
+            notes.push(format!(
+                "interface {}: its dhcpOptions are not told: who answers on bridge {bridge} is not this command",
+                interface.name
+            ));
+        }
+        let wanted = StandaloneInterface { name, connection, mac, pairs, mtu: None, options };
         all.push((interface.name.clone(), wanted));
     }
     Ok(all)
@@ -174,6 +184,36 @@ fn masquerade(
         })?;
     }
     Ok(masquerade)
+}
+
+/// What the guest is told by DHCP besides its address.
+fn dhcp_options(path: &str, interface: &Interface) -> Result<DhcpOptions, Finding> {
+    let Some(wanted) = &interface.dhcp_options else { return Ok(DhcpOptions::default()) };
+    let path = format!("{path}.dhcpOptions");
+    let mut options = DhcpOptions {
+        boot_file: wanted.boot_file_name.clone().unwrap_or_default(),
+        tftp_server: wanted.tftp_server_name.clone().unwrap_or_default(),
+        ..DhcpOptions::default()
+    };
+    for (number, server) in wanted.ntp_servers.iter().enumerate() {
+        options.ntp.push(server.parse().map_err(|_| {
+            let message = format!("{server:?} is no IPv4 address");
+            Finding::invalid(format!("{path}.ntpServers[{number}]"), message)
+        })?);
+    }
+    if options.ntp.len() > MAX_NTP_SERVERS {
+        let message = format!("a guest is told {MAX_NTP_SERVERS} time servers at most");
+        return Err(Finding::invalid(format!("{path}.ntpServers"), message));
+    }
+    for (number, private) in wanted.private_options.iter().enumerate() {
+        let code = u8::try_from(private.option).ok().filter(|code| (224..=254).contains(code));
+        let code = code.ok_or_else(|| {
+            let message = format!("{} is not between 224 and 254", private.option);
+            Finding::invalid(format!("{path}.privateOptions[{number}].option"), message)
+        })?;
+        options.private.push(PrivateOption { code, value: private.value.clone() });
+    }
+    Ok(options)
 }
 
 fn ports(interface: &Interface, path: &str) -> Result<Vec<Port>, Finding> {
@@ -311,8 +351,35 @@ mod tests {
     }
 
     #[test]
+    fn dhcp_options_are_taken_over() {
+        let interfaces = json!([{"name": "a", "masquerade": {}, "dhcpOptions": {
+            "bootFileName": "pxelinux.0", "tftpServerName": "tftp.example",
+            "ntpServers": ["10.0.0.1"], "privateOptions": [{"option": 240, "value": "site"}],
+        }}]);
+        let vmi = with_interfaces(&interfaces, &json!([{"name": "a", "pod": {}}]));
+        let expected = DhcpOptions {
+            boot_file: "pxelinux.0".into(),
+            tftp_server: "tftp.example".into(),
+            ntp: vec![[10, 0, 0, 1].into()],
+            private: vec![PrivateOption { code: 240, value: "site".into() }],
+        };
+        assert_eq!(of(&vmi, &Network::Own)[0].1.options, expected);
+        let mut notes = Vec::new();
+        wanted(&vmi, &Network::Bridge("br0".into()), &mut notes).unwrap();
+        assert!(notes[0].starts_with("interface a: its dhcpOptions are not told"), "{notes:?}");
+    }
+
+    #[test]
     fn wrong_values_are_refused_by_their_path() {
         let cases = [
+            (
+                json!({"dhcpOptions": {"ntpServers": ["10.0.0.1", "x"]}}),
+                "spec.domain.devices.interfaces[0].dhcpOptions.ntpServers[1]: ",
+            ),
+            (
+                json!({"dhcpOptions": {"privateOptions": [{"option": 53, "value": "x"}]}}),
+                "spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[0].option: ",
+            ),
             (json!({"macAddress": "02:00"}), "spec.domain.devices.interfaces[0].macAddress: "),
             (
                 json!({"macAddress": "01:00:00:00:00:00"}),

@@ -294,6 +294,45 @@ fn what_cannot_be_told_is_refused() {
     assert_eq!(error.to_string(), "33 search domains are more than 32");
 }
 
+fn with_options(options: DhcpOptions) -> Result<Dhcp4, AddressingError> {
+    Dhcp4::new(MAC, &Addressing { options, ..addressing() }, &ipv4())
+}
+
+fn private(code: u8, value: &str) -> PrivateOption {
+    PrivateOption { code, value: value.into() }
+}
+
+#[test]
+fn options_of_the_interfaces_user_are_told_to_who_asks_for_them_or_for_nothing() {
+    let server = with_options(DhcpOptions {
+        boot_file: "pxelinux.0".into(),
+        tftp_server: "tftp.example".into(),
+        ntp: vec![[10, 0, 0, 1].into(), [10, 0, 0, 2].into()],
+        private: vec![private(240, "site"), private(241, "more")],
+    })
+    .unwrap();
+    let told = |wanted: &str| {
+        options_of(&ask(&server, &discover(&format!("350101 {wanted} ff"))).unwrap().0)
+    };
+    let all = told("37052a4243f0f1");
+    assert_eq!(all[&option::TIME_SERVERS], [10, 0, 0, 1, 10, 0, 0, 2]);
+    assert_eq!(all[&option::TFTP_SERVER], b"tftp.example");
+    assert_eq!(all[&option::BOOT_FILE], b"pxelinux.0");
+    assert_eq!((&*all[&240], &*all[&241]), (&b"site"[..], &b"more"[..]));
+    let some = told("370243f1");
+    assert!(some.contains_key(&option::BOOT_FILE) && some.contains_key(&241));
+    assert!(!some.contains_key(&option::TFTP_SERVER) && !some.contains_key(&240));
+    assert!(told("").contains_key(&240));
+}
+
+#[test]
+fn options_that_are_not_a_sites_own_are_refused() {
+    for code in [0, 53, 223, 255] {
+        let options = DhcpOptions { private: vec![private(code, "x")], ..DhcpOptions::default() };
+        assert_eq!(with_options(options).unwrap_err(), AddressingError::Option(code));
+    }
+}
+
 proptest! {
     #[test]
     fn any_options_are_survived_and_answers_are_bounded(
