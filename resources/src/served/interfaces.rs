@@ -1,7 +1,7 @@
 //! Network interfaces, and the networks they are on.
 
-use super::Support::{Harmless, Later, Only, Refused, Served, Values};
-use super::{Entry, alone, both, each};
+use super::Support::{Harmless, Only, Partly, Refused, Served, Values};
+use super::{Entry, alone, both};
 
 const GONE: &str = "KubeVirt has removed it; write `masquerade: {}` or `bridge: {}`";
 
@@ -53,10 +53,11 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     alone("spec.domain.devices.interfaces.state", Only(&["up"])),
     alone("spec.domain.devices.interfaces.tag", Harmless("nothing tells the guest of it")),
-    each(
+    alone(
         "spec.networks.multus",
-        Refused("Multus connects Pods, and there is none; take the network `pod`"),
-        Later,
+        Partly(
+            "`corten run --bridge NAME=BRIDGE` names the bridge of the machine that takes its place",
+        ),
     ),
     alone("spec.networks.name", Served),
     alone("spec.networks.pod", Served),

@@ -70,8 +70,35 @@ pub enum Network {
     Own,
     /// With this bridge.
     Bridge(String),
+    /// With bridges by the names of the object's networks.
+    Bridges {
+        /// By name.
+        named: BTreeMap<String, String>,
+        /// The one for all others; none to have them as the object says.
+        others: Option<String>,
+    },
     /// Not at all: the guest has no interface.
     None,
+}
+
+impl Network {
+    /// The bridge that takes the place of a network with one of these names.
+    pub fn bridge(&self, names: &[&str]) -> Option<&str> {
+        match self {
+            Self::Own | Self::None => None,
+            Self::Bridge(bridge) => Some(bridge),
+            Self::Bridges { named, others } => {
+                let found = names.iter().find_map(|name| named.get(*name));
+                found.or(others.as_ref()).map(String::as_str)
+            }
+        }
+    }
+
+    /// Names that somebody has given a bridge.
+    pub fn named(&self) -> impl Iterator<Item = &str> {
+        let named = if let Self::Bridges { named, .. } = self { Some(named) } else { None };
+        named.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
+    }
 }
 
 /// A saved VM.
@@ -147,6 +174,18 @@ mod tests {
         file.write_all(value.to_string().as_bytes()).unwrap();
         file.rewind().unwrap();
         file
+    }
+
+    #[test]
+    fn networks_have_the_bridge_of_their_name_or_that_of_all_others() {
+        let named = BTreeMap::from([("lan".to_owned(), "br1".to_owned())]);
+        let some = Network::Bridges { named: named.clone(), others: None };
+        assert_eq!((some.bridge(&["a", "lan"]), some.bridge(&["a"])), (Some("br1"), None));
+        let all = Network::Bridges { named, others: Some("br0".into()) };
+        assert_eq!((all.bridge(&["lan"]), all.bridge(&["a"])), (Some("br1"), Some("br0")));
+        assert_eq!(all.named().collect::<Vec<_>>(), ["lan"]);
+        assert_eq!(Network::Bridge("br0".into()).bridge(&["a"]), Some("br0"));
+        assert_eq!(Network::Own.bridge(&["a"]), None);
     }
 
     #[test]

@@ -25,6 +25,7 @@ Examples:
   corten run vm.yaml --images images/         images by the names that archives in that directory have
   corten run vm.yaml --image registry/disk:1=disk.tar --volume data=/dev/sdb1
   corten run vm.yaml secrets.yaml --detach    what it refers to comes from another file
+  corten run vm.yaml --bridge lan=br0         its network lan is the bridge br0 of this machine
   cat vm.yaml | corten run - --no-network
   corten run job.yaml --exit-status --timeout 300 --junit result.xml </dev/null
 
@@ -141,9 +142,10 @@ pub struct How {
     /// Leave it running in the background once it runs
     #[arg(long, short, conflicts_with_all = ["exit_status", "junit"])]
     pub detach: bool,
-    /// Bridge of this machine to connect networks with, in the place of an own one with NAT
-    #[arg(long, value_name = "NAME", conflicts_with = "no_network")]
-    pub bridge: Option<String>,
+    /// Bridge of this machine that takes the place of the network of this name, which Multus' need; without a name, of all
+    /// networks that no other one names
+    #[arg(long = "bridge", value_name = "[NETWORK=]BRIDGE", conflicts_with = "no_network")]
+    pub bridges: Vec<BridgeOf>,
     /// Leave out all network interfaces
     #[arg(long)]
     pub no_network: bool,
@@ -325,6 +327,30 @@ impl FromStr for Assignment {
     }
 }
 
+/// A bridge of this machine, and what it takes the place of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeOf {
+    /// The network; none for all that no other bridge is named for.
+    pub network: Option<String>,
+    /// The bridge.
+    pub bridge: String,
+}
+
+impl FromStr for BridgeOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (network, bridge) = match text.split_once('=') {
+            Some((network, bridge)) => (Some(network), bridge),
+            None => (None, text),
+        };
+        if network == Some("") || bridge.is_empty() {
+            return Err("it is neither BRIDGE nor NETWORK=BRIDGE".into());
+        }
+        Ok(Self { network: network.map(Into::into), bridge: bridge.into() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -347,6 +373,17 @@ mod tests {
         assert_eq!(assignment.path, PathBuf::from("/x=y"));
         for text in ["", "a", "=x", "a="] {
             assert!(text.parse::<Assignment>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bridges_are_of_one_network_or_of_all_others() {
+        let of = |text: &str| text.parse::<BridgeOf>().unwrap();
+        assert_eq!(of("br0"), BridgeOf { network: None, bridge: "br0".into() });
+        let named = BridgeOf { network: Some("ns/lan".into()), bridge: "br1".into() };
+        assert_eq!(of("ns/lan=br1"), named);
+        for text in ["", "=br0", "lan="] {
+            assert!(text.parse::<BridgeOf>().is_err(), "{text}");
         }
     }
 

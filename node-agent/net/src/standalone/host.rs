@@ -18,7 +18,7 @@ use crate::error::{Context, WiringError};
 use crate::namespace::{Namespace, NamespaceError};
 use crate::netlink::NetlinkError;
 use crate::nft::{self, Family};
-use crate::plan::{Masquerade, Wired};
+use crate::plan::{Binding, Wired};
 use crate::rtnl::{MAIN_TABLE, Route, Rtnl};
 use crate::tap::Tap;
 use crate::wire::{check_name, find, wire};
@@ -38,19 +38,29 @@ struct Uplink {
 pub(super) fn create(plan: &StandalonePlan) -> Result<StandaloneNetwork, StandaloneError> {
     check(plan)?;
     let has_ipv6 = sysctl::has_ipv6();
-    let wanted: Vec<_> = plan.interfaces.iter().flat_map(|one| one.ports()).copied().collect();
-    let ports = ports::take(&wanted, has_ipv6)?;
+    let mut ports = Vec::new();
+    for interface in &plan.interfaces {
+        ports.extend(ports::take(interface.ports(), has_ipv6 && interface.has_ipv6())?);
+    }
     let mut made = Making { plan, has_ipv6, rtnl: open()?, findings: Vec::new() };
 
     let mut uplinks = Vec::new();
     let mut tables = Vec::new();
     for interface in &plan.interfaces {
-        let Connection::Masquerade(masquerade) = &interface.connection else {
-            uplinks.push(None);
-            continue;
+        let guests = match &interface.connection {
+            Connection::Masquerade(masquerade) => {
+                vec![Network::from(masquerade.ipv4), Network::from(masquerade.ipv6)]
+            }
+            Connection::Pod(_) => Vec::new(),
+            Connection::Bridge(_) => {
+                uplinks.push(None);
+                continue;
+            }
         };
-        let uplink = made.uplink(interface, masquerade)?;
-        tables.extend(rules::tables(&uplink.pair, &masquerade.ports, has_ipv6));
+        let uplink = made.uplink(interface, &guests)?;
+        let ports = interface.ports();
+        let ports6 = if interface.has_ipv6() { ports } else { &[] };
+        tables.extend(rules::tables(&uplink.pair, ports, has_ipv6.then_some(ports6)));
         uplinks.push(Some(uplink));
     }
     let has_uplink = !tables.is_empty();
@@ -100,19 +110,18 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// A namespace, and a pair of links that leads there.
+    /// A namespace, and a pair of links that leads there. `guests` are networks that the guest has behind it.
     fn uplink(
         &mut self,
         interface: &StandaloneInterface,
-        masquerade: &Masquerade,
+        guests: &[Network],
     ) -> Result<Uplink, StandaloneError> {
         let namespace = Namespace::create()?;
         // Until the host's link has its addresses, another process would choose the same.
         let lock = lock()?;
         let routes = self.rtnl.routes().map_err(failed("list the host's routes"))?;
-        let guests = [Network::from(masquerade.ipv4), Network::from(masquerade.ipv6)];
-        self.look_at_hidden(interface, &guests, &routes);
-        let pair = self.choose(&routes, &guests)?;
+        self.look_at_hidden(interface, guests, &routes);
+        let pair = self.choose(&routes, guests)?;
         let name = pair.link();
         let links = self.rtnl.links().map_err(failed("list the host's links"))?;
         let way_out = routes.iter().find(|route| route.table == MAIN_TABLE && route.is_default());
@@ -183,23 +192,24 @@ impl Making<'_> {
         interface: &StandaloneInterface,
         uplink: Option<&Uplink>,
     ) -> Result<(Wired, Vec<IpAddr>), StandaloneError> {
-        match (&interface.connection, uplink) {
-            (Connection::Masquerade(masquerade), Some(Uplink { namespace, pair })) => {
-                let plan = interface.in_namespace(self.plan, masquerade);
-                let wired =
-                    wire(namespace.as_fd(), INSIDE, &plan).map_err(not_connected(interface))?;
-                let mut addresses = vec![pair.inside.into()];
-                addresses.extend(self.has_ipv6.then_some(IpAddr::V6(pair.inside6)));
-                Ok((wired, addresses))
-            }
-            (Connection::Bridge(bridge), _) => {
+        let binding = match &interface.connection {
+            Connection::Masquerade(masquerade) => Binding::Masquerade(masquerade.clone()),
+            Connection::Pod(_) => Binding::Bridge,
+            Connection::Bridge(bridge) => {
                 let wired = self.on_bridge(interface, bridge).map_err(not_connected(interface))?;
-                Ok((wired, Vec::new()))
+                return Ok((wired, Vec::new()));
             }
-            (Connection::Masquerade(_), None) => {
-                Err(not_connected(interface)(WiringError::NoLink(INSIDE.into())))
-            }
+        };
+        let Some(Uplink { namespace, pair }) = uplink else {
+            return Err(not_connected(interface)(WiringError::NoLink(INSIDE.into())));
+        };
+        let plan = interface.in_namespace(self.plan, binding);
+        let wired = wire(namespace.as_fd(), INSIDE, &plan).map_err(not_connected(interface))?;
+        let mut addresses = vec![pair.inside.into()];
+        if self.has_ipv6 && interface.has_ipv6() {
+            addresses.push(IpAddr::V6(pair.inside6));
         }
+        Ok((wired, addresses))
     }
 
     /// A TAP on a bridge that the host has.

@@ -5,10 +5,11 @@
 //!                              |            the host            |     a namespace without a name     |
 //! ```
 //!
-//! Each interface that is hidden behind the host has a network namespace of its own, in which it is wired as it would be
-//! in a Pod: two interfaces of a guest may then have the same network. A pair of links leads there, with four IPv4 and four
-//! IPv6 addresses that nothing on the host uses. `addresses.rs` chooses them, `rules.rs` says what the host translates,
-//! `ports.rs` takes ports of the host, `host.rs` sets it all up.
+//! Each interface that is not on a bridge of the host's has a network namespace of its own, in which it is wired as it would
+//! be in a Pod: two interfaces of a guest may then have the same network. By masquerade it has a network of its own behind
+//! the namespace's addresses; by bridge it has the namespace's IPv4 address itself. A pair of links leads there, with four
+//! IPv4 and four IPv6 addresses that nothing on the host uses. `addresses.rs` chooses them, `rules.rs` says what the host
+//! translates, `ports.rs` takes ports of the host, `host.rs` sets it all up.
 //!
 //! Nothing of it outlives the processes that hold it, however they end. The namespace has no name; the pair of links goes with it;
 //! the host's rules belong to a socket, and so do the ports. One thing stays: the host forwards from then on, if it did
@@ -39,7 +40,7 @@ use crate::error::WiringError;
 use crate::namespace::{Namespace, NamespaceError};
 use crate::netlink::NetlinkError;
 use crate::nft::OwnedTables;
-use crate::plan::{InterfacePlan, Masquerade, Port, Wired};
+use crate::plan::{Binding, InterfacePlan, Masquerade, Port, Wired};
 use crate::resolv::Resolver;
 use crate::sysctl::SettingError;
 
@@ -76,6 +77,9 @@ pub struct StandaloneInterface {
 pub enum Connection {
     /// Hidden behind the host. Its ports are ports of the host's.
     Masquerade(Masquerade),
+    /// In the place of a Pod: the guest has the namespace's IPv4 address, and none of IPv6. These ports of the host's lead
+    /// to it.
+    Pod(Vec<Port>),
     /// On the bridge of this name, which the host has.
     Bridge(String),
 }
@@ -181,10 +185,10 @@ impl StandaloneNetwork {
 
 impl StandaloneInterface {
     /// The same, as it is wired in a namespace of its own.
-    fn in_namespace(&self, plan: &StandalonePlan, masquerade: &Masquerade) -> InterfacePlan {
+    fn in_namespace(&self, plan: &StandalonePlan, binding: Binding) -> InterfacePlan {
         InterfacePlan {
             name: self.name.clone(),
-            binding: crate::Binding::Masquerade(masquerade.clone()),
+            binding,
             mac: self.mac,
             pairs: self.pairs,
             mtu: self.mtu,
@@ -194,9 +198,15 @@ impl StandaloneInterface {
         }
     }
 
+    /// Whether its guest is told an address of IPv6. In a Pod's place it is not, as in KubeVirt.
+    fn has_ipv6(&self) -> bool {
+        !matches!(self.connection, Connection::Pod(_))
+    }
+
     fn ports(&self) -> &[Port] {
         match &self.connection {
             Connection::Masquerade(masquerade) => &masquerade.ports,
+            Connection::Pod(ports) => ports,
             Connection::Bridge(_) => &[],
         }
     }

@@ -10,11 +10,11 @@ use crate::plan::Port;
 
 /// The tables of one pair: what comes from the namespace leaves with the host's address; `ports` of the host lead there,
 /// also from the host itself and its loopback. For that the host's link routes loopback addresses, which the namespace
-/// must not use.
-pub(super) fn tables(pair: &Pair, ports: &[Port], has_ipv6: bool) -> Vec<Table> {
+/// must not use. `ports6` are those of IPv6, where the host has it.
+pub(super) fn tables(pair: &Pair, ports: &[Port], ports6: Option<&[Port]>) -> Vec<Table> {
     let mut tables = vec![table(Family::Ipv4, pair.inside.into(), &pair.link(), ports)];
-    if has_ipv6 {
-        tables.push(table(Family::Ipv6, pair.inside6.into(), &pair.link(), ports));
+    if let Some(ports6) = ports6 {
+        tables.push(table(Family::Ipv6, pair.inside6.into(), &pair.link(), ports6));
     }
     tables
 }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn ports_lead_to_the_namespace_from_everywhere() {
         let ports = [Port { protocol: Protocol::Tcp, number: 8080 }];
-        let tables = tables(&choose(&[], 1).unwrap(), &ports, true);
+        let tables = tables(&choose(&[], 1).unwrap(), &ports, Some(&ports));
         assert_eq!(tables.len(), 2);
         let wanted = "\
 table ip corten1 {
@@ -101,7 +101,7 @@ table ip corten1 {
 
     #[test]
     fn without_ports_nothing_of_the_host_leads_there() {
-        let tables = tables(&choose(&[], 1).unwrap(), &[], false);
+        let tables = tables(&choose(&[], 1).unwrap(), &[], None);
         assert_eq!(tables.len(), 1);
         assert!(!tables[0].to_string().contains("dnat to"));
     }

@@ -213,6 +213,38 @@ fn host_bridge_gets_a_tap() {
 }
 
 #[test]
+fn guest_in_the_place_of_a_pod_has_its_address_and_the_ports_of_the_host() {
+    let host = host();
+    let connection = Connection::Pod(vec![port(Protocol::Tcp, 80)]);
+    let one = StandaloneInterface { connection, ..interface("default", &[]) };
+    let mut network = create(&host, &plan(&[one])).unwrap();
+    let addresses = network.interfaces[0].addresses.clone();
+    let wired = &mut network.interfaces[0].wired;
+    assert!(wired.dhcp4.is_some() && wired.dhcp6.is_none() && wired.router.is_none());
+    let told = wired.addressing.ipv4.clone().unwrap();
+    assert_eq!(addresses, [IpAddr::V4(told.address)]);
+    assert_eq!(told.dns, ["192.0.2.53".parse::<std::net::Ipv4Addr>().unwrap()]);
+    let (address, gateway) = (told.address.to_string(), told.gateway.unwrap().to_string());
+    let queues = std::mem::take(&mut wired.queues);
+    let guest = Guest::new(queues, MAC, &[(&address, told.prefix)], &[&gateway]);
+    let inside = &guest.namespace;
+    assert_eq!(
+        seen(&host.outside, "0.0.0.0:90", inside, &format!("{OUTSIDE}:90")),
+        INSIDE,
+        "to the world it is the host"
+    );
+    assert_eq!(seen(inside, "0.0.0.0:80", &host.outside, &format!("{INSIDE}:80")), OUTSIDE);
+    for to in [format!("{INSIDE}:80"), "127.0.0.1:80".into(), format!("{address}:80")] {
+        seen(inside, "0.0.0.0:80", &host.inside, &to);
+    }
+    // Nobody would answer there, so it is not as if somebody did.
+    let error = ask(&host.outside, &format!("[{INSIDE_6}]:80")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    drop((guest, network));
+    await_nothing(&host);
+}
+
+#[test]
 fn options_of_an_interface_are_told_with_its_addresses() {
     let host = host();
     let options = DhcpOptions {

@@ -535,14 +535,16 @@ fn two_interfaces_cannot_have_one_address_and_there_is_one_pod_network() {
 }
 
 #[test]
-fn networks_of_multus_are_refused_and_masquerade_does_not_go_with_them() {
+fn networks_of_multus_are_bridged_and_masquerade_does_not_go_with_them() {
     let found = judged(|spec| {
         set(spec, "/networks/0", json!({ "name": "net", "multus": { "networkName": "m" } }));
     });
-    assert_eq!(
-        refusals(&found),
-        ["spec.networks[0].multus", "spec.domain.devices.interfaces[0].masquerade"]
-    );
+    assert_eq!(refusals(&found), ["spec.domain.devices.interfaces[0].masquerade"]);
+    let found = judged(|spec| {
+        set(spec, "/networks/0", json!({ "name": "net", "multus": { "networkName": "m" } }));
+        set(spec, "/domain/devices/interfaces/0", json!({ "name": "net", "bridge": {} }));
+    });
+    assert_eq!(refusals(&found), [""; 0]);
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn restore_reported(
     }
     let job = Job {
         name: options.name.clone().unwrap_or(saved.name),
-        network: start::network(how),
+        network: start::network(how)?,
         scratch: start::scratch(how)?,
         vmm: start::ready(how)?,
         seccomp_log: start::seccomp_log(how),

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use corten_launcher::machine::DEFAULT_INTERFACE;
 use corten_resources::defaults::{Identity, with_defaults};
 use corten_resources::served::Scope;
-use corten_resources::types::{Interface, Marker, Network, PodNetwork, VirtualMachineInstance};
+use corten_resources::types::VirtualMachineInstance;
 
 use super::report::{Outcome, Report};
 use super::{start, unused};
@@ -17,6 +16,7 @@ use crate::oci::ImageStore;
 use crate::options::{Assignment, Run};
 use crate::phase;
 use crate::place::{PlaceError, Runtime};
+use crate::supervisor::{NetworkError, check_networks};
 
 /// Boots the VM of some manifests.
 pub(super) fn run(
@@ -54,6 +54,15 @@ fn run_reported(
     }
     complete(&mut vmi);
     let how = &options.how;
+    let network = start::network(how)?;
+    // What the command line does not say is missed before anything is made.
+    check_networks(&vmi, &network).map_err(|error| match error {
+        NetworkError::Field(finding) => Failure::Refused {
+            title: selection.machine.title(),
+            findings: vec![selection.machine.placed(finding)],
+        },
+        error => Failure::Said(error.to_string()),
+    })?;
     let job = Job {
         version: job::VERSION,
         name: vmi.metadata.name.clone(),
@@ -64,7 +73,7 @@ fn run_reported(
         images: assigned(&options.images)?,
         image_dir: options.image_dir.as_deref().map(absolute).transpose()?,
         cache: absolute(&options.cache.clone().unwrap_or_else(ImageStore::default_cache))?,
-        network: start::network(how),
+        network,
         scratch: start::scratch(how)?,
         vmm: start::ready(how)?,
         seccomp_log: start::seccomp_log(how),
@@ -97,15 +106,6 @@ fn complete(vmi: &mut VirtualMachineInstance) {
     let namespace = format!("{}/{}", machine.trim(), metadata.namespace);
     let own = Identity { namespace: &namespace, name: &metadata.name, uid: &metadata.uid };
     metadata.uid = own.uuid();
-    let devices = &mut spec.domain.devices;
-    let names_none = devices.interfaces.is_empty() && spec.networks.is_empty();
-    if names_none && devices.autoattach_pod_interface != Some(false) {
-        // There is no Pod whose address it could have, as it would by default.
-        let (name, masquerade) = (DEFAULT_INTERFACE.to_owned(), Some(Marker::default()));
-        devices.interfaces.push(Interface { name, masquerade, ..Interface::default() });
-        let (name, pod) = (DEFAULT_INTERFACE.to_owned(), Some(PodNetwork::default()));
-        spec.networks.push(Network { name, pod, ..Network::default() });
-    }
     let identity =
         Identity { namespace: &metadata.namespace, name: &metadata.name, uid: &metadata.uid };
     with_defaults(spec, identity, Scope::Standalone);
@@ -122,6 +122,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use corten_resources::types::Interface;
     use serde_json::json;
 
     use super::*;
@@ -137,8 +138,10 @@ mod tests {
         let (one, again, other) = (completed("one"), completed("one"), completed("other"));
         assert_eq!(one.metadata.uid, again.metadata.uid);
         assert_ne!(one.metadata.uid, other.metadata.uid);
-        let interfaces = |vmi: &VirtualMachineInstance| vmi.spec.domain.devices.interfaces.clone();
-        assert!(interfaces(&one)[0].masquerade.is_some());
+        let interfaces = |vmi: &VirtualMachineInstance| -> Vec<Interface> {
+            vmi.spec.domain.devices.interfaces.clone()
+        };
+        assert!(interfaces(&one)[0].bridge.is_some(), "as in KubeVirt");
         assert_eq!(interfaces(&one), interfaces(&again));
         assert_ne!(interfaces(&one)[0].mac_address, interfaces(&other)[0].mac_address);
     }

@@ -1,5 +1,6 @@
 //! Starting a supervisor, and staying with it: what `run` and `restore` share.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -18,7 +19,7 @@ use crate::client::{Client, ClientError, detail, terminal};
 use crate::failure::{Failure, NO_STATUS, TIMED_OUT};
 use crate::job::{Job, Network};
 use crate::junit;
-use crate::options::{How, Seccomp};
+use crate::options::{BridgeOf, How, Seccomp};
 use crate::place::Runtime;
 use crate::protocol::{ClientEnd, Ended, Keyboard};
 use crate::{kvm, program, supervisor};
@@ -32,12 +33,28 @@ pub(super) fn ready(how: &How) -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
-pub(super) fn network(how: &How) -> Network {
-    match (&how.bridge, how.no_network) {
-        (_, true) => Network::None,
-        (Some(bridge), false) => Network::Bridge(bridge.clone()),
-        (None, false) => Network::Own,
+/// How networks are connected, by what the command line says of bridges.
+pub(super) fn network(how: &How) -> Result<Network, Failure> {
+    if how.no_network {
+        return Ok(Network::None);
     }
+    let (mut named, mut others) = (BTreeMap::new(), None);
+    for BridgeOf { network, bridge } in &how.bridges {
+        let before = match network {
+            Some(network) => named.insert(network.clone(), bridge.clone()),
+            None => others.replace(bridge.clone()),
+        };
+        if let Some(before) = before {
+            let whose = network.as_deref().unwrap_or("all networks");
+            let text = format!("--bridge names both {before} and {bridge} for {whose}");
+            return Err(Failure::Said(text));
+        }
+    }
+    Ok(match (named.is_empty(), others) {
+        (true, None) => Network::Own,
+        (true, Some(bridge)) => Network::Bridge(bridge),
+        (false, others) => Network::Bridges { named, others },
+    })
 }
 
 /// Not in memory, as the run directory usually is: overlays grow with what a guest writes.

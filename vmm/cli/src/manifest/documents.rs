@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use corten_resources::shown;
+use corten_resources::validate::Finding;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -75,6 +76,14 @@ impl Document {
     pub fn is_machine(&self) -> bool {
         VERSIONS.contains(&self.api_version.as_str())
             && [INSTANCE, MACHINE].contains(&self.kind.as_str())
+    }
+
+    /// A finding about the instance that is run of it, by its path in the document.
+    pub fn placed(&self, finding: Finding) -> Finding {
+        if self.kind == INSTANCE {
+            return finding;
+        }
+        Finding { path: format!("spec.template.{}", finding.path), ..finding }
     }
 
     /// For messages: `VirtualMachine first`.

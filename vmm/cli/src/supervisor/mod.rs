@@ -49,6 +49,7 @@ use keeper::{Keeper, Parts};
 pub(crate) use console::aside;
 pub(crate) use keeper::CONSOLE_LOG;
 pub use networks::NetworkError;
+pub(crate) use networks::check as check_networks;
 pub use prepare::PrepareError;
 pub(crate) use prepare::{SAVED_JOB, SAVED_MEMORY, SAVED_RECORDS, saved_name};
 

@@ -1,9 +1,9 @@
 //! Interfaces of a VMI, connected on this machine.
 //!
-//! | the object says | without `--bridge` | with `--bridge NAME` |
+//! | the object says | without `--bridge` | with a `--bridge` for its network |
 //! |---|---|---|
-//! | `masquerade`, or nothing | address translation behind this machine; ports are its ports | on that bridge |
-//! | `bridge` | the same, with a note: there is no Pod whose address the guest could have | on that bridge |
+//! | `masquerade` | a network of its own behind this machine; ports are its ports | on that bridge |
+//! | `bridge` on the Pod's network, or nothing | the address that a Pod would have; ports are this machine's | on that bridge |
 //! | a network of Multus' | refused | on that bridge |
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use corten_net::standalone::{
 };
 use corten_net::{Masquerade, Port, Protocol, Resolver};
 use corten_resources::defaults::Identity;
-use corten_resources::types::{Interface, VirtualMachineInstance};
+use corten_resources::types::{Interface, Network as Described, VirtualMachineInstance};
 use corten_resources::validate::Finding;
 use thiserror::Error;
 
@@ -38,12 +38,24 @@ pub enum NetworkError {
     /// A field.
     #[error("{0}")]
     Field(Finding),
+    /// A bridge for nothing.
+    #[error("--bridge {name}=...: the object has no network of that name{}", known(.names))]
+    NoNetwork {
+        /// What is named.
+        name: String,
+        /// What there is.
+        names: Vec<String>,
+    },
     /// The machine's networks.
     #[error("the network cannot be made; --no-network runs the VM without one")]
     Host(#[from] StandaloneError),
     /// A name that no role can have.
     #[error(transparent)]
     Role(#[from] RoleError),
+}
+
+fn known(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
 }
 
 impl From<Finding> for NetworkError {
@@ -63,6 +75,12 @@ pub(super) struct Connected {
     pub(super) summary: String,
     /// Has to stay open.
     pub(super) held: Held,
+}
+
+/// Whether all that the interfaces of `vmi` need was said, before anything is made.
+pub(crate) fn check(vmi: &VirtualMachineInstance, how: &Network) -> Result<(), NetworkError> {
+    names::resolver(&vmi.spec, Resolver::default)?;
+    wanted(vmi, how, &mut Vec::new()).map(drop)
 }
 
 /// Connects the interfaces of `vmi`.
@@ -115,27 +133,39 @@ fn wanted(
 ) -> Result<Vec<(String, StandaloneInterface)>, NetworkError> {
     let devices = &vmi.spec.domain.devices;
     let pairs = queue_pairs(&vmi.spec)?;
-    let bridge = match how {
-        Network::None => return Ok(Vec::new()),
-        Network::Bridge(bridge) => Some(bridge),
-        Network::Own => None,
-    };
+    if *how == Network::None {
+        return Ok(Vec::new());
+    }
+    let of_bridge = |network: &Described| how.bridge(&names_of(network));
+    let is_there =
+        |name: &str| vmi.spec.networks.iter().any(|network| names_of(network).contains(&name));
+    if let Some(name) = how.named().find(|name| !is_there(name)) {
+        let names = vmi.spec.networks.iter().map(|network| network.name.clone()).collect();
+        return Err(NetworkError::NoNetwork { name: name.into(), names });
+    }
     let mut all = Vec::new();
     for (number, interface) in devices.interfaces.iter().enumerate() {
         if interface.state.as_deref() == Some("absent") {
             continue;
         }
         let path = format!("{PATH}[{number}]");
-        let connection = match bridge {
-            Some(bridge) => Connection::Bridge(bridge.clone()),
-            None => {
-                if interface.bridge.is_some() {
-                    notes.push(format!(
-                        "interface {}: there is no Pod whose address it could have; it is behind this machine's (--bridge NAME puts it on a bridge)",
-                        interface.name
-                    ));
-                }
-                Connection::Masquerade(masquerade(vmi, interface, &path)?)
+        let networks = vmi.spec.networks.iter().enumerate();
+        let network = networks.into_iter().find(|(_, network)| network.name == interface.name);
+        let bridge = match network {
+            Some((_, network)) => of_bridge(network),
+            None => how.bridge(&[&interface.name]),
+        };
+        let connection = match (bridge, network) {
+            (Some(bridge), _) => Connection::Bridge(bridge.into()),
+            (None, Some((number, network))) if network.multus.is_some() => {
+                return Err(no_multus(number, network).into());
+            }
+            (None, _) if interface.masquerade.is_none() => {
+                Connection::Pod(ports(interface, &path)?)
+            }
+            (None, network) => {
+                let ports = ports(interface, &path)?;
+                Connection::Masquerade(masquerade(ports, network)?)
             }
         };
         let mac = interface.mac_address.as_deref().filter(|text| !text.is_empty());
@@ -154,23 +184,27 @@ fn wanted(
     Ok(all)
 }
 
+/// What a network is called on the command line: by its own name, or by that of what Multus would connect.
+fn names_of(network: &Described) -> Vec<&str> {
+    let multus = network.multus.as_ref().map(|multus| multus.network_name.as_str());
+    [Some(network.name.as_str()), multus].into_iter().flatten().collect()
+}
+
+fn no_multus(number: usize, network: &Described) -> Finding {
+    let name = &network.name;
+    let message = format!(
+        "there is no Multus here: say by --bridge {name}=BRIDGE which bridge of this machine takes its place"
+    );
+    Finding::invalid(format!("spec.networks[{number}].multus"), message)
+}
+
 fn masquerade(
-    vmi: &VirtualMachineInstance,
-    interface: &Interface,
-    path: &str,
+    ports: Vec<Port>,
+    network: Option<(usize, &Described)>,
 ) -> Result<Masquerade, NetworkError> {
-    let mut masquerade = Masquerade { ports: ports(interface, path)?, ..Masquerade::default() };
-    let networks = vmi.spec.networks.iter().enumerate();
-    let Some((number, network)) =
-        networks.into_iter().find(|(_, network)| network.name == interface.name)
-    else {
-        return Ok(masquerade);
-    };
+    let mut masquerade = Masquerade { ports, ..Masquerade::default() };
+    let Some((number, network)) = network else { return Ok(masquerade) };
     let path = format!("spec.networks[{number}]");
-    if network.multus.is_some() {
-        let message = "there is no Multus here: say by --bridge NAME which bridge of this machine takes the place of its networks";
-        return Err(Finding::invalid(format!("{path}.multus"), message).into());
-    }
     let Some(pod) = &network.pod else { return Ok(masquerade) };
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     if let Some(text) = given(&pod.vm_network_cidr) {
@@ -347,7 +381,43 @@ mod tests {
         let all = of(&vmi, &Network::Bridge("br0".into()));
         assert!(all.iter().all(|(_, i)| i.connection == Connection::Bridge("br0".into())));
         let error = wanted(&vmi, &Network::Own, &mut Vec::new()).unwrap_err().to_string();
-        assert!(error.starts_with("spec.networks[1].multus: there is no Multus here"), "{error}");
+        let told = "spec.networks[1].multus: there is no Multus here: say by --bridge b=BRIDGE";
+        assert!(error.starts_with(told), "{error}");
+    }
+
+    #[test]
+    fn networks_are_connected_with_the_bridges_of_their_names() {
+        let interfaces = json!([
+            {"name": "a", "masquerade": {}}, {"name": "b", "bridge": {}}, {"name": "c", "bridge": {}},
+        ]);
+        let networks = json!([
+            {"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "lan"}},
+            {"name": "c", "multus": {"networkName": "ns/storage"}},
+        ]);
+        let vmi = with_interfaces(&interfaces, &networks);
+        let bridges = |pairs: &[(&str, &str)]| Network::Bridges {
+            named: pairs.iter().map(|(name, bridge)| ((*name).into(), (*bridge).into())).collect(),
+            others: None,
+        };
+        let all = of(&vmi, &bridges(&[("b", "br1"), ("ns/storage", "br2")]));
+        let connections: Vec<_> = all.iter().map(|(_, one)| &one.connection).collect();
+        assert!(matches!(connections[0], Connection::Masquerade(_)));
+        assert_eq!(*connections[1], Connection::Bridge("br1".into()));
+        assert_eq!(*connections[2], Connection::Bridge("br2".into()));
+        let refused = |how: &Network| check(&vmi, how).unwrap_err().to_string();
+        let error = refused(&bridges(&[("b", "br1")]));
+        assert!(error.starts_with("spec.networks[2].multus: "), "{error}");
+        let error = refused(&bridges(&[("b", "br1"), ("c", "br2"), ("d", "br3")]));
+        let told = "--bridge d=...: the object has no network of that name; it has a, b, c";
+        assert_eq!(error, told);
+    }
+
+    #[test]
+    fn guest_is_in_the_place_of_a_pod_unless_it_is_masqueraded() {
+        let interfaces = json!([{"name": "a", "bridge": {}, "ports": [{"port": 80}]}]);
+        let vmi = with_interfaces(&interfaces, &json!([{"name": "a", "pod": {}}]));
+        let ports = vec![Port { protocol: Protocol::Tcp, number: 80 }];
+        assert_eq!(of(&vmi, &Network::Own)[0].1.connection, Connection::Pod(ports));
     }
 
     #[test]

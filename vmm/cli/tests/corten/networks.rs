@@ -1,6 +1,7 @@
 //! Networks of VMs, in a network namespace that is the test's own: what is made, and that it goes with the VM.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 
 use anyhow::{Result, ensure};
 use nix::sched::{CloneFlags, unshare};
@@ -26,6 +27,15 @@ fn links() -> Result<Vec<String>> {
     let table = fs::read_to_string("/proc/thread-self/net/dev")?;
     let names = table.lines().skip(2).filter_map(|line| line.split_once(':'));
     Ok(names.map(|(name, _)| name.trim().to_owned()).collect())
+}
+
+/// Makes a bridge in this thread's network.
+fn make_bridge(name: &str) -> Result<()> {
+    let (socket, name) = (std::net::UdpSocket::bind("127.0.0.1:0")?, std::ffi::CString::new(name)?);
+    // SAFETY: SIOCBRADDBR takes a pointer to a name with a NUL at its end, and any socket.
+    let made = unsafe { libc::ioctl(socket.as_raw_fd(), 0x89a0, name.as_ptr()) };
+    ensure!(made == 0, "{}", std::io::Error::last_os_error());
+    Ok(())
 }
 
 /// A VMI with an interface.
@@ -102,6 +112,59 @@ fn bridge_that_is_not_there_is_refused_by_its_name() -> Result<()> {
         let mut running = rig.run(&vmi, &["--bridge", "nosuch0"])?;
         running.close_input();
         running.end()?.with(84)?.said("nosuch0")?;
+        rig.is_clean(&[])
+    })
+}
+
+#[test]
+fn networks_of_multus_are_bridges_that_the_command_line_names() -> Result<()> {
+    in_own_network(|| {
+        let rig = Rig::new()?;
+        make_bridge("br1")?;
+        make_bridge("br2")?;
+        let mut vmi = Rig::vmi("first", FOR_EVER);
+        vmi["spec"]["domain"]["devices"] = json!({"interfaces": [
+            {"name": "default", "masquerade": {}}, {"name": "lan", "bridge": {}},
+            {"name": "storage", "bridge": {}},
+        ]});
+        vmi["spec"]["networks"] = json!([
+            {"name": "default", "pod": {}}, {"name": "lan", "multus": {"networkName": "lan"}},
+            {"name": "storage", "multus": {"networkName": "ns/storage"}},
+        ]);
+        let mut refused = rig.run(&vmi, &["--bridge", "lan=br1"])?;
+        refused.close_input();
+        let told =
+            "spec.networks[2].multus: there is no Multus here: say by --bridge storage=BRIDGE";
+        refused.end()?.with(3)?.said(told)?;
+        let before = links()?;
+        ensure!(before.len() == 3, "{before:?}");
+        detached(&rig, &vmi, &["--bridge", "lan=br1", "--bridge", "ns/storage=br2"])?;
+        let found = links()?;
+        for name in ["cortentap0", "cortentap1"] {
+            ensure!(found.iter().any(|link| link == name), "{found:?}");
+        }
+        let info = rig.info("first")?;
+        let networks = info["counters"]["networks"].as_object().map(serde_json::Map::len);
+        ensure!(networks == Some(3), "{info}");
+        rig.corten(&["kill", "first"])?.with(0)?;
+        wait_until(|| links().is_ok_and(|links| links.len() == before.len()))?;
+        rig.is_clean(&[])
+    })
+}
+
+#[test]
+fn guest_that_names_no_interface_is_in_the_place_of_a_pod() -> Result<()> {
+    in_own_network(|| {
+        let rig = Rig::new()?;
+        let mut vmi = Rig::vmi("first", FOR_EVER);
+        vmi["spec"]["domain"]["devices"] = json!({});
+        let words = detached(&rig, &vmi, &[])?;
+        let network = words.lines().find(|line| line.contains(": network after "));
+        // One address, which is of IPv4.
+        let is_ipv4 = |line: &str| !line.contains(", fd") && line.matches('.').count() >= 3;
+        ensure!(network.is_some_and(is_ipv4), "{words}");
+        rig.corten(&["kill", "first"])?.with(0)?;
+        wait_until(|| links().is_ok_and(|links| links == ["lo"]))?;
         rig.is_clean(&[])
     })
 }
