@@ -1,6 +1,6 @@
 //! What is plugged in, but for disks and interfaces.
 
-use super::Support::{Harmless, Only, Refused, Served, Values};
+use super::Support::{Harmless, Only, Partly, Refused, Served, Values};
 use super::{Entry, alone, both, each};
 
 const NO_SCREEN: &str = "there is no screen; the serial console is the way in";
@@ -15,7 +15,11 @@ pub(super) const ENTRIES: &[Entry] = &[
     both("spec.domain.devices.autoattachInputDevice", Harmless(NO_SCREEN)),
     both("spec.domain.devices.autoattachMemBalloon", Served),
     each("spec.domain.devices.autoattachPodInterface", Served, Only(&["false"])),
-    each("spec.domain.devices.autoattachSerialConsole", Served, Only(&["true"])),
+    each(
+        "spec.domain.devices.autoattachSerialConsole",
+        Partly("without one nobody hears what the guest writes to its port, which it still finds"),
+        Only(&["true"]),
+    ),
     alone("spec.domain.devices.autoattachVSOCK", Served),
     both("spec.domain.devices.blockMultiQueue", Served),
     both("spec.domain.devices.clientPassthrough", Refused("there is no USB")),

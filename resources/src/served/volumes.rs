@@ -1,6 +1,6 @@
 //! What disks hold.
 
-use super::Support::{Harmless, Only, Refused, Served};
+use super::Support::{Harmless, Only, Partly, Refused, Served};
 use super::{Entry, both, each};
 
 /// It would open any file of the node to whoever may make a VM there.
@@ -64,6 +64,10 @@ pub(super) const ENTRIES: &[Entry] = &[
     both("spec.volumes.secret.optional", Served),
     both("spec.volumes.secret.secretName", Served),
     both("spec.volumes.secret.volumeLabel", Served),
-    both("spec.volumes.serviceAccount.serviceAccountName", Served),
+    each(
+        "spec.volumes.serviceAccount.serviceAccountName",
+        Partly("its files are those of the directory that `corten run --volume NAME=DIR` names"),
+        Served,
+    ),
     both("spec.volumes.sysprep", Refused("the set-up of Windows is not served")),
 ];

@@ -119,7 +119,8 @@ pub struct Run {
     /// Name to run it under, instead of its own
     #[arg(long)]
     pub name: Option<String>,
-    /// File or block device in the place of a claim, data volume or disk of the host
+    /// File or block device in the place of a claim, data volume or disk of the host; directory in the place of a service
+    /// account's
     #[arg(long = "volume", value_name = "NAME=PATH")]
     pub volumes: Vec<Assignment>,
     /// Directory, OCI layout or archive that has the image of this name

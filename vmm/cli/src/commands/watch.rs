@@ -37,6 +37,12 @@ pub(super) fn logs(runtime: &Runtime, options: &Logs) -> Result<u8, Failure> {
         return Err(PlaceError::NotRunning(options.name.clone()).into());
     }
     let path = directory.join(CONSOLE_LOG);
+    if !path.exists() {
+        let name = &options.name;
+        return Err(Failure::Said(format!(
+            "the console of {name} is not logged, as logSerialConsole of its manifest says; `corten console {name}` shows it"
+        )));
+    }
     if options.follow {
         return follow(runtime, &options.name, Keyboard::No);
     }

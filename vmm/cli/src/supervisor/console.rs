@@ -61,11 +61,11 @@ impl History {
     }
 }
 
-/// The file in the run directory, and perhaps another one that stays.
+/// The file in the run directory, if it is wanted, and perhaps another one that stays.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
-    file: File,
+    file: Option<File>,
     length: u64,
     copy: Option<File>,
 }
@@ -76,9 +76,10 @@ pub(crate) fn aside(path: &Path) -> PathBuf {
 }
 
 impl Log {
-    /// The file at `path`, and one that is open already.
-    pub(super) fn open(path: PathBuf, copy: Option<File>) -> io::Result<Self> {
-        let file = File::create(&path)?;
+    /// The file at `path`, if the object does not say that its console is not to be logged, and one that is open already: a
+    /// copy that the command line asks for is made all the same.
+    pub(super) fn open(path: PathBuf, is_wanted: bool, copy: Option<File>) -> io::Result<Self> {
+        let file = is_wanted.then(|| File::create(&path)).transpose()?;
         Ok(Self { path, file, length: 0, copy })
     }
 
@@ -87,14 +88,15 @@ impl Log {
         if let Some(copy) = &mut self.copy {
             let _ = copy.write_all(bytes);
         }
+        let Some(file) = &mut self.file else { return };
         if self.length > MAX_FILE
             && fs::rename(&self.path, aside(&self.path)).is_ok()
-            && let Ok(file) = File::create(&self.path)
+            && let Ok(next) = File::create(&self.path)
         {
-            self.file = file;
+            *file = next;
             self.length = 0;
         }
-        if self.file.write_all(bytes).is_ok() {
+        if file.write_all(bytes).is_ok() {
             self.length += bytes.len() as u64;
         }
     }
@@ -151,7 +153,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("console.log");
         let copy = directory.path().join("copy");
-        let mut log = Log::open(path.clone(), Some(File::create(&copy).unwrap())).unwrap();
+        let copied = File::create(&copy).unwrap();
+        let mut log = Log::open(path.clone(), true, Some(copied)).unwrap();
         for _ in 0..100 {
             log.write(&[b'x'; 100_000]);
         }
@@ -160,5 +163,14 @@ mod tests {
         assert!(length(&aside(&path)) > MAX_FILE);
         assert_eq!(length(&copy), 10_000_000);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn console_that_is_not_to_be_logged_is_only_copied() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, copy) = (directory.path().join("console.log"), directory.path().join("copy"));
+        Log::open(path.clone(), false, Some(&copy)).unwrap().write(b"words");
+        assert!(!path.exists());
+        assert_eq!(fs::read(&copy).unwrap(), b"words");
     }
 }

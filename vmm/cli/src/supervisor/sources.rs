@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use corten_launcher::prepare::{ClaimPlace, ImagePlace, SourceError, VolumeSources};
-use corten_launcher::volumes::config_disk::NamedFile;
+use corten_launcher::volumes::config_disk::{NamedFile, mounted_files};
 use corten_launcher::volumes::downward_api::downward_files;
 use corten_resources::types::{ContainerDisk, KernelBootContainer, LocalObjectReference, Volume};
 use corten_resources::{Quantity, base64};
@@ -79,7 +79,17 @@ impl VolumeSources for HostSources<'_> {
                 (None, name) => secret(name.as_deref()),
             };
         }
-        Err("there is no cluster whose service account it could have".into())
+        if let Some(source) = &volume.service_account {
+            let account = source.service_account_name.as_deref().unwrap_or_default();
+            let directory = self.said(&[&volume.name, account]).ok_or_else(|| {
+                format!(
+                    "there is no cluster whose service account it could have: say by --volume {}=DIR which directory has its token",
+                    volume.name
+                )
+            })?;
+            return Ok(Some(mounted_files(directory)?));
+        }
+        Err("it has no files".into())
     }
 
     fn secret(&self, name: &str) -> Result<Option<Vec<NamedFile>>, SourceError> {

@@ -92,6 +92,8 @@ pub(super) struct Vm {
     pub(super) running: bool,
     /// It waits for `corten resume` from the first.
     pub(super) begins_paused: bool,
+    /// The other end of a console that nobody writes to, which would be ready to be read for ever if it were closed.
+    _unused: Option<io::PipeWriter>,
     /// Its networks, which stay as long as this is open.
     _network: Held,
 }
@@ -123,7 +125,8 @@ impl Vm {
         let jail = jail::start(&Cell { program, arguments, link, stderr, root: &root })?;
         let mut descriptors: Vec<(Role, BorrowedFd<'_>)> =
             prepared.grant.iter().map(|(role, fd)| (role.clone(), fd.as_fd())).collect();
-        descriptors.push((Role::console(), output.as_fd()));
+        // Without a keyboard there is no console at all: what the guest writes to its port goes nowhere.
+        descriptors.extend(typing.map(|_| (Role::console(), output.as_fd())));
         descriptors.extend(typing.map(|typing| (Role::console_input(), typing.as_fd())));
         let restored = matches!(prepared.first, Request::Restore { .. });
         let mut vmm = Vmm::begin(jail.pid, ours, &descriptors, prepared.first)?;
@@ -166,6 +169,7 @@ impl Vm {
             silent: false,
             running: false,
             begins_paused: prepared.paused,
+            _unused: typing.is_none().then_some(output),
             _network: prepared.network,
         })
     }

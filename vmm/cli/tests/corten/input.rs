@@ -323,3 +323,24 @@ fn volumes_and_images_of_every_wrong_kind_are_refused_in_one_message() -> Result
     }
     rig.is_clean(&[])
 }
+
+#[test]
+fn service_account_is_a_directory_that_the_command_line_names() -> Result<()> {
+    let rig = Rig::new()?;
+    std::fs::create_dir(rig.path("account"))?;
+    rig.file("account/token", "secret")?;
+    let vmi = with(
+        "/spec/volumes",
+        json!([{"name": "token", "serviceAccount": {"serviceAccountName": "default"}}]),
+    );
+    let mut running = rig.run(&vmi, &[])?;
+    running.close_input();
+    let path = "spec.volumes[0].serviceAccount: ";
+    running.end()?.with(84)?.said(path)?.said("say by --volume token=DIR")?;
+    for name in ["token", "default"] {
+        let mut running = rig.run(&vmi, &["--volume", &format!("{name}=account")])?;
+        running.close_input();
+        running.end()?.with(0)?;
+    }
+    rig.is_clean(&[])
+}

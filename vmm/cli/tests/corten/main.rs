@@ -2,6 +2,7 @@
 //!
 //! `CORTEN_VMM` names the program of the VM process; `CORTEN`, if it is set, another build of the command.
 
+mod consoles;
 mod input;
 mod jail;
 mod life;

@@ -13,6 +13,7 @@ use crate::phase::Phase;
 use crate::protocol::Answer;
 use crate::supervisor::agent::Wish;
 use crate::supervisor::prepare::Progress;
+use crate::supervisor::keeper::NO_CONSOLE;
 use crate::supervisor::say;
 use crate::supervisor::vm::{Asked, Vm};
 
@@ -27,7 +28,8 @@ impl Keeper {
             Ok(Progress::Done(prepared)) => {
                 self.preparation = None;
                 let started = prepared.map_err(|error| chain(&error)).and_then(|prepared| {
-                    let (typing, directory) = (self.typing.as_ref(), self.place.path());
+                    let typing = self.typing.as_ref().filter(|_| self.has_console());
+                    let directory = self.place.path();
                     let vm = Vm::start(prepared, typing, directory, self.job.seccomp_log);
                     vm.map_err(|error| chain(&error))
                 });
@@ -47,7 +49,11 @@ impl Keeper {
     fn on_started(&mut self, vm: Vm) {
         say(&format!("the VM process is {}", vm.jail.pid));
         let missing = vm.jail.missing();
-        self.typing = None;
+        if self.has_console() {
+            self.typing = None;
+        } else {
+            self.tell(NO_CONSOLE.into());
+        }
         self.vm = Some(vm);
         missing.into_iter().for_each(|missing| self.tell(format!("not enforced: {missing}")));
         self.reach(Phase::Process, "");

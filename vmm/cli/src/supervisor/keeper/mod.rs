@@ -38,6 +38,8 @@ use crate::protocol::{Ended, SOCKET, SupervisorEnd, ToClient};
 
 /// Name of the console's file in the run directory.
 pub(crate) const CONSOLE_LOG: &str = "console.log";
+/// What whoever looks at a console is told that nobody can see.
+const NO_CONSOLE: &str = "it has no serial console, as autoattachSerialConsole of its manifest says";
 /// How long viewers may take to see the end.
 const SHOW_END: Duration = Duration::from_secs(3);
 
@@ -105,7 +107,8 @@ impl Parts {
             let copy = File::create(path);
             copy.map_err(|source| SupervisorError::Log { path: path.clone(), source })
         });
-        let log = Log::open(place.path().join(CONSOLE_LOG), copy.transpose()?);
+        let is_logged = job.vmi.spec.log_serial_console();
+        let log = Log::open(place.path().join(CONSOLE_LOG), is_logged, copy.transpose()?);
         let log = log.map_err(make("the console's file"))?;
         let (keyboard, typing) = UnixStream::pair().map_err(make("a keyboard"))?;
         keyboard.set_nonblocking(true).map_err(make("a keyboard"))?;
@@ -318,6 +321,10 @@ impl Keeper {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => say(&format!("cannot accept a client: {error}")),
         }
+    }
+
+    fn has_console(&self) -> bool {
+        self.job.vmi.spec.has_serial_console()
     }
 
     fn reach(&mut self, phase: Phase, detail: impl Into<String>) {

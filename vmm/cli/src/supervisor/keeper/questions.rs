@@ -8,7 +8,7 @@ use corten_launcher::log::chain;
 use corten_launcher::termination::End;
 use corten_link::{Grant, Info, Request, Role};
 
-use super::Keeper;
+use super::{Keeper, NO_CONSOLE};
 use crate::protocol::{Answer, Question, State, Status, ToClient, ToSupervisor};
 use crate::supervisor::clients::{Heard, OWNER};
 use crate::supervisor::exit_stream::ExitStream;
@@ -61,6 +61,10 @@ impl Keeper {
             Question::Status => self.status(client, id, false),
             Question::Details => self.status(client, id, true),
             Question::Attach { keyboard } => {
+                // Who has come with the VM is told when it starts.
+                if !self.has_console() && self.vm.is_some() {
+                    self.clients.tell_one(client, &ToClient::Note { text: NO_CONSOLE.into() });
+                }
                 let pid = self.clients.pid(client);
                 match self.viewers.add(pid, keyboard, &self.history) {
                     Ok((stream, types)) => {
