@@ -13,6 +13,7 @@
 //! | `life` | grace period, start, probes, names |
 //! | `disks`, `volumes` | disks, what they hold, and that they match |
 //! | `networks` | interfaces, networks, and that they match |
+//! | `places` | that all devices have a place |
 //! | `annotations` | what KubeVirt's users ask for by annotations |
 //! | `vm`, `replica_set`, `migration`, `kubevirt` | what the other kinds have besides their template |
 //! | `text` | names, paths, addresses, durations |
@@ -27,6 +28,7 @@ mod life;
 mod metadata;
 mod migration;
 mod networks;
+mod places;
 mod replica_set;
 mod table;
 mod text;
@@ -91,6 +93,7 @@ fn instance(spec: &VirtualMachineInstanceSpec, scope: Scope) -> Findings {
         disks::check(spec, rules);
         volumes::check(spec, rules);
         networks::check(spec, rules);
+        places::check(spec, scope, rules);
     })
 }
 

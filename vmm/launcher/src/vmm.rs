@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use corten_link::{Link, LinkError, MachineDescription, Message, Request, Role};
+use corten_link::{Link, LinkError, MAX_DESCRIPTORS, MachineDescription, Message, Request, Role};
 use nix::errno::Errno;
 use nix::fcntl::{F_GETFL, F_SETFD, F_SETFL, FdFlag, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -65,8 +65,10 @@ impl Vmm {
     ) -> Result<Self, VmmError> {
         let link = Link::from_fd(nonblocking(link.into_fd()).map_err(VmmError::Prepare)?)?;
         let mut vmm = Self { pid, link, last_id: 0 };
-        vmm.link.send_grant(descriptors)?;
-        vmm.ask(first)?;
+        // What one message does not hold comes with the next.
+        let (granted, more) = descriptors.split_at(descriptors.len().min(MAX_DESCRIPTORS));
+        vmm.link.send_grant(granted)?;
+        vmm.ask_with(first, more)?;
         Ok(vmm)
     }
 
@@ -148,6 +150,19 @@ fn nonblocking(socket: OwnedFd) -> Result<OwnedFd, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptors_that_one_message_does_not_hold_come_with_the_next() {
+        let (ours, theirs) = Link::pair().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let disk = |number: usize| (Role::disk(&format!("d{number}")).unwrap(), file.as_fd());
+        let descriptors: Vec<_> = (0..MAX_DESCRIPTORS + 2).map(disk).collect();
+        let machine = MachineDescription::default();
+        let first = Request::Boot { machine, paused: false };
+        let _vmm = Vmm::begin(Pid::this(), ours, &descriptors, first).unwrap();
+        assert_eq!(theirs.receive_grant().unwrap().len(), MAX_DESCRIPTORS);
+        assert_eq!(theirs.receive().unwrap().1.len(), 2);
+    }
 
     #[test]
     fn missing_program_is_named() {

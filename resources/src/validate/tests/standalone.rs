@@ -612,3 +612,36 @@ fn base64_may_end_with_a_line() {
     let path = "spec.volumes[1].cloudInitNoCloud.userDataBase64";
     assert_eq!(refusals(&found("#cloud")), [path]);
 }
+
+#[test]
+fn devices_without_a_place_are_refused_by_the_first_that_has_none() {
+    let many = |spec: &mut Value, count: usize| {
+        let name = |number: usize| format!("d{number}");
+        let disks = (0..count).map(|number| json!({ "name": name(number), "disk": {} }));
+        let volumes = (0..count)
+            .map(|number| json!({ "name": name(number), "emptyDisk": { "capacity": "1Mi" } }));
+        spec["domain"]["devices"]["disks"] = disks.collect();
+        spec["volumes"] = volumes.collect();
+    };
+    // Console, balloon and one interface have places, too.
+    assert_eq!(refusals(&judged(|spec| many(spec, 28))), [""; 0]);
+    let found = judged(|spec| many(spec, 40));
+    assert_eq!(refusals(&found), ["spec.domain.devices.disks[28]"]);
+    let told = "the machine has places for 31 devices: 28 disks beside its 3 others, and this is one too many";
+    assert_eq!(found[0].message, told);
+    let found = judged(|spec| {
+        many(spec, 30);
+        spec["domain"]["devices"]["disks"] = json!([]);
+        spec["domain"]["devices"]["rng"] = json!({});
+    });
+    assert_eq!(refusals(&found), ["spec.volumes[27]"]);
+    let found = judged(|spec| {
+        let names = || (0..40).map(|number| format!("n{number}"));
+        let interfaces = names().map(|name| json!({ "name": name, "bridge": {} }));
+        let networks =
+            names().map(|name| json!({ "name": name, "multus": { "networkName": "m" } }));
+        spec["domain"]["devices"]["interfaces"] = interfaces.collect();
+        spec["networks"] = networks.collect();
+    });
+    assert_eq!(refusals(&found), ["spec.domain.devices.interfaces[29]"]);
+}
