@@ -8,7 +8,7 @@
 use corten_launcher::guest_agent::AgentReport;
 use corten_launcher::log::chain;
 use corten_link::launcher::{Channel, Wire};
-use corten_link::{Counters, EndReason, LinkError, Memory, Role, RunState};
+use corten_link::{BootOrigin, Counters, EndReason, LinkError, Memory, Role, RunState};
 use serde::{Deserialize, Serialize};
 
 use crate::phase::Reached;
@@ -196,6 +196,9 @@ pub struct Status {
     pub memory: Option<u64>,
     /// How often the guest was reset.
     pub resets: Option<u64>,
+    /// What the guest was booted from, or why from nothing; none before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootOrigin>,
     /// Phases that are over.
     pub phases: Vec<Reached>,
     /// What keeps the VM process in, and what does not because the user may not.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use corten_launcher::log::chain;
+use corten_link::BootOrigin;
 
 use super::guest;
 use crate::client::{Client, ClientError};
@@ -97,6 +98,9 @@ fn described(status: &Status, now: u64) -> String {
     if let Some(resets) = status.resets.filter(|resets| *resets > 0) {
         line("resets", &resets.to_string());
     }
+    for text in status.boot.iter().flat_map(booted) {
+        line("boot", &text);
+    }
     line("supervisor", &status.supervisor.to_string());
     if let Some(process) = status.process {
         line("VM process", &process.to_string());
@@ -122,6 +126,25 @@ fn described(status: &Status, now: u64) -> String {
         guest::lines(report, now).iter().for_each(|(name, value)| line(name, value));
     }
     text
+}
+
+/// What a guest was booted from, and what could not be booted.
+fn booted(from: &BootOrigin) -> Vec<String> {
+    match from {
+        BootOrigin::Kernel => vec!["the kernel of its manifest".into()],
+        BootOrigin::Disk { disk, partition, kernel, passed_over, .. } => {
+            let place = match partition {
+                0 => disk.clone(),
+                partition => format!("{disk}, partition {partition}"),
+            };
+            let found = format!("{kernel} of {place}");
+            std::iter::once(found).chain(passed_over.iter().cloned()).collect()
+        }
+        BootOrigin::Nothing { reasons } => {
+            let none = "nothing: no disk has anything to boot".to_owned();
+            std::iter::once(none).chain(reasons.iter().cloned()).collect()
+        }
+    }
 }
 
 pub(super) fn bytes(count: u64) -> String {
@@ -160,6 +183,7 @@ mod tests {
             vcpus: memory.map(|_| 2),
             memory,
             resets: None,
+            boot: None,
             phases: Vec::new(),
             jail: Vec::new(),
             counters: None,
@@ -176,6 +200,25 @@ mod tests {
             first        running  2     256 MiB  1 min   11\n\
             a-long-name  running  -     -        1 min   -\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn description_says_what_was_booted_or_why_nothing_was() {
+        let reasons = vec!["disk root: an xfs file system".to_owned()];
+        let mut status = status("first", Some(1 << 20));
+        status.boot = Some(BootOrigin::Nothing { reasons });
+        let text = described(&status);
+        let told = "boot          nothing: no disk has anything to boot\n\
+                    boot          disk root: an xfs file system\n";
+        assert!(text.contains(told), "{text}");
+        let disk = BootOrigin::Disk {
+            disk: "root".into(),
+            partition: 2,
+            kernel: "/vmlinuz".into(),
+            title: "Linux".into(),
+            passed_over: Vec::new(),
+        };
+        assert_eq!(booted(&disk), ["/vmlinuz of root, partition 2"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::rig::{FOR_EVER, POWER_OFF, POWER_OFF_LATER, POWER_OFF_WHEN_TYPED, Rig, read, wait_until};
 
@@ -106,6 +106,29 @@ fn vm_that_starts_paused_does_nothing_until_it_is_resumed() -> Result<()> {
     ensure!(rig.info("first")?["state"] == "running");
     let logs = || Ok::<_, anyhow::Error>(rig.corten(&["logs", "first"])?.with(0)?.stdout);
     wait_until(|| logs().is_ok_and(|logs| logs.starts_with("microguest by PVH entry")))?;
+    rig.corten(&["kill", "first"])?.with(0)?;
+    rig.is_clean(&[])
+}
+
+#[test]
+fn why_nothing_was_booted_is_told_with_the_status() -> Result<()> {
+    let rig = Rig::new()?;
+    let mut disk = vec![0x11; 1 << 20];
+    disk[..4].copy_from_slice(b"XFSB");
+    std::fs::write(rig.path("disk.img"), disk)?;
+    let mut vmi = Rig::vmi("first", "");
+    vmi["spec"]["domain"]["firmware"] = Value::Null;
+    let host_disk = json!({"path": rig.path("disk.img"), "type": "Disk"});
+    vmi["spec"]["volumes"] = json!([{"name": "root", "hostDisk": host_disk}]);
+    let mut running = rig.run(&vmi, &["--detach"])?;
+    running.close_input();
+    running.end()?.with(0)?;
+    let info = rig.info("first")?;
+    ensure!(info["boot"]["what"] == "nothing", "{info}");
+    ensure!(info["boot"]["reasons"].to_string().contains("an xfs file system"), "{info}");
+    let text = rig.corten(&["info", "first"])?.with(0)?.stdout;
+    ensure!(text.contains("\nboot          nothing: "), "{text}");
+    ensure!(text.contains("an xfs file system"), "{text}");
     rig.corten(&["kill", "first"])?.with(0)?;
     rig.is_clean(&[])
 }

@@ -201,6 +201,7 @@ impl Keeper {
             vcpus: info.map(|info| info.vcpus),
             memory: info.map(|info| info.memory),
             resets: info.map(|info| info.resets),
+            boot: info.and_then(|info| info.boot.clone()),
             phases: self.phases.clone(),
             jail: vm.map(|vm| vm.jail.kept_by()).unwrap_or_default(),
             counters: None,
