@@ -395,7 +395,9 @@ impl Launcher {
             capacities: PodMounts::capacities(vmi),
         };
         let scratch = Scratch::Nameless(self.options.scratch.clone());
-        let prepared = prepare(vmi, &sources, &scratch)?;
+        let mut prepared = prepare(vmi, &sources, &scratch)?;
+        // A Pod is tried once, and its claim is its own.
+        prepared.made.keep();
         prepared.warnings.iter().for_each(|warning| say(warning));
         let resolved = Resolved {
             disks: prepared.disks.clone(),

@@ -13,7 +13,7 @@ use corten_launcher::guest_agent::port_of;
 use corten_launcher::log::chain;
 use corten_launcher::machine::{self, PlanError, Resolved};
 use corten_launcher::prepare::{self as volumes, PrepareError as VolumeError, SourceError};
-use corten_launcher::volumes::disk_image::Scratch;
+use corten_launcher::volumes::disk_image::{MadeFiles, Scratch};
 use corten_launcher::volumes::downward_metrics::MetricsDisk;
 use corten_link::{ConsoleDescription, MachineDescription, Request, Restoration, Role};
 use corten_net::standalone::Held;
@@ -106,6 +106,8 @@ pub(super) struct Prepared {
     pub(super) own: Vec<(Role, OwnedFd)>,
     /// Has to stay open.
     pub(super) network: Held,
+    /// Disks that were made for it, and go again if it does not come to run.
+    pub(super) made: MadeFiles,
     /// Processors and bytes of memory.
     pub(super) size: (u64, u64),
 }
@@ -199,8 +201,20 @@ fn prepare(job: &Job, runtime: &Runtime, teller: &mut Teller) -> Result<Prepared
         }
     };
     let program = open(&job.vmm)?;
-    let (metrics, network) = (disks.metrics, connected.held);
-    Ok(Prepared { first, paused, grant, program, exit, agent_port, metrics, own, network, size })
+    let (metrics, network, made) = (disks.metrics, connected.held, disks.made);
+    Ok(Prepared {
+        first,
+        paused,
+        grant,
+        program,
+        exit,
+        agent_port,
+        metrics,
+        own,
+        network,
+        made,
+        size,
+    })
 }
 
 /// Without a network the guest has no interface, whatever the object says.

@@ -10,6 +10,7 @@ use std::time::Instant;
 use corten_launcher::guest_agent::KeptAgent;
 use corten_launcher::termination::End;
 use corten_launcher::vmm::{Vmm, VmmError};
+use corten_launcher::volumes::disk_image::MadeFiles;
 use corten_launcher::volumes::downward_metrics::{self, HostFacts, MetricsDisk, VmFacts};
 use corten_link::{Link, LinkError, Request, Role};
 use corten_net::standalone::Held;
@@ -92,6 +93,8 @@ pub(super) struct Vm {
     pub(super) running: bool,
     /// It waits for `corten resume` from the first.
     pub(super) begins_paused: bool,
+    /// Disks that were made for it, and go again if it does not come to run.
+    pub(super) made: MadeFiles,
     /// The other end of a console that nobody writes to, which would be ready to be read for ever if it were closed.
     _unused: Option<io::PipeWriter>,
     /// Its networks, which stay as long as this is open.
@@ -170,6 +173,7 @@ impl Vm {
             running: false,
             begins_paused: prepared.paused,
             _unused: typing.is_none().then_some(output),
+            made: prepared.made,
             _network: prepared.network,
         })
     }

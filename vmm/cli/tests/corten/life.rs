@@ -134,6 +134,29 @@ fn why_nothing_was_booted_is_told_with_the_status() -> Result<()> {
 }
 
 #[test]
+fn disk_that_is_made_stays_with_a_vm_that_ran_and_goes_with_one_that_did_not() -> Result<()> {
+    let rig = Rig::new()?;
+    let disk = rig.path("disk.img");
+    let mut vmi = Rig::vmi("first", POWER_OFF);
+    let host_disk = json!({"path": disk, "type": "DiskOrCreate", "capacity": "1Mi"});
+    vmi["spec"]["volumes"] = json!([{"name": "data", "hostDisk": host_disk}]);
+    // The VM process itself finds that this is no kernel.
+    std::fs::write(rig.path("image/boot/empty"), "")?;
+    let kernel = "/spec/domain/firmware/kernelBoot/container/kernelPath";
+    let mut broken = vmi.clone();
+    if let Some(path) = broken.pointer_mut(kernel) {
+        *path = "/boot/empty".into();
+    }
+    for (vmi, status, is_left) in [(&broken, 84, false), (&vmi, 0, true), (&broken, 84, true)] {
+        let mut running = rig.run(vmi, &[])?;
+        running.close_input();
+        running.end()?.with(status)?;
+        ensure!(disk.exists() == is_left, "{status}");
+    }
+    rig.is_clean(&[])
+}
+
+#[test]
 fn killed_vm_is_gone_at_once() -> Result<()> {
     let rig = Rig::new()?;
     rig.detached("first", FOR_EVER)?;

@@ -78,12 +78,16 @@ fn port_that_is_taken_is_refused_by_its_number_and_nothing_is_left() -> Result<(
     in_own_network(|| {
         let rig = Rig::new()?;
         let _taken = std::net::TcpListener::bind("127.0.0.1:8080")?;
-        let vmi =
+        let mut vmi =
             connected(&json!({"name": "default", "masquerade": {}, "ports": [{"port": 8080}]}));
+        let disk = rig.path("disk.img");
+        let host_disk = json!({"path": disk, "type": "DiskOrCreate", "capacity": "1Mi"});
+        vmi["spec"]["volumes"] = json!([{"name": "data", "hostDisk": host_disk}]);
         let mut running = rig.run(&vmi, &[])?;
         running.close_input();
         running.end()?.with(84)?.said("port 8080/tcp of the host is taken by another program")?;
         ensure!(links()? == ["lo"]);
+        ensure!(!disk.exists(), "a disk is left");
         rig.is_clean(&[])
     })
 }

@@ -29,7 +29,7 @@ pub use self::volume::VolumeError;
 use crate::image::{Image, ImageError};
 use crate::machine::{DiskPlace, disks};
 use crate::volumes::direct::blocks;
-use crate::volumes::disk_image::{DiskContent, DiskImage, Scratch};
+use crate::volumes::disk_image::{DiskContent, DiskImage, MadeFiles, Scratch};
 use crate::volumes::downward_metrics::MetricsDisk;
 use crate::volumes::probe::looks_like_qcow2;
 
@@ -44,6 +44,8 @@ pub struct Prepared {
     pub metrics: Option<MetricsDisk>,
     /// What its user may not have meant.
     pub warnings: Vec<String>,
+    /// Files that were made for it, to be kept once it runs.
+    pub made: MadeFiles,
 }
 
 /// Why a VMI cannot be prepared.
@@ -93,7 +95,8 @@ pub fn prepare(
             source: Box::new(source),
         };
         let wanted = volume::Wanted { vmi, volume, disk: &disk, scratch };
-        let image = wanted.open(sources, &mut prepared.metrics).map_err(failed)?;
+        let mut image = wanted.open(sources, &mut prepared.metrics).map_err(failed)?;
+        prepared.made.add(image.made.take());
         let read_only = wanted.is_read_only();
         prepared.add_disk(volume, image, read_only).map_err(|error| match error {
             AddError::Role(error) => error.into(),

@@ -143,7 +143,7 @@ impl Wanted<'_> {
                 let disk = MetricsDisk::new()?;
                 let content = DiskContent::Raw(disk.reader()?);
                 *metrics = Some(disk);
-                Ok(DiskImage { content, size: downward_metrics::SIZE })
+                Ok(DiskImage { content, size: downward_metrics::SIZE, made: None })
             }
             Source::ConfigMap(map) => {
                 self.files(map.volume_label.as_deref(), map.optional, sources)
@@ -214,7 +214,7 @@ impl Wanted<'_> {
     fn in_memory(&self, image: &[u8]) -> Result<DiskImage, VolumeError> {
         let file = sealed(&self.volume.name, image)?;
         let size = u64::try_from(image.len()).unwrap_or(u64::MAX);
-        Ok(DiskImage { content: DiskContent::Raw(file), size })
+        Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
     }
 }
 

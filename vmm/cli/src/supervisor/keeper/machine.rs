@@ -130,6 +130,7 @@ impl Keeper {
         let Some(vm) = &mut self.vm else { return };
         if number == vm.first_info && matches!(reply, Reply::Info { .. }) {
             vm.running = true;
+            vm.made.keep();
             let detail = if vm.begins_paused { "paused until `corten resume`" } else { "" };
             return self.reach(Phase::Running, detail);
         }

@@ -15,6 +15,7 @@
 //! tenth less is taken; a sparse file that could not be filled is not made. `disk.img` grows with its claim, never shrinks.
 
 mod error;
+mod made;
 mod opening;
 mod scratch;
 mod sizes;
@@ -33,6 +34,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::Mode;
 
 pub use self::error::DiskImageError;
+pub use self::made::{Made, MadeFiles};
 use self::opening::{Volume, not_opened, open_or_make, raw};
 pub use self::scratch::Scratch;
 use self::sizes::{grown, whole_mebibytes};
@@ -79,6 +81,8 @@ pub struct DiskImage {
     pub content: DiskContent,
     /// Bytes that the guest sees.
     pub size: u64,
+    /// Its file, if that was made just now and stays when the VM has ended.
+    pub made: Option<Made>,
 }
 
 /// A disk with nothing on it.
@@ -89,7 +93,7 @@ pub fn empty_disk(
 ) -> Result<DiskImage, DiskImageError> {
     let size = whole_mebibytes(capacity)?;
     let file = scratch.file(name, size)?;
-    Ok(DiskImage { content: DiskContent::Raw(file), size })
+    Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
 }
 
 /// The file at `path`; with a capacity it is made where it is missing.
@@ -154,7 +158,7 @@ pub fn ephemeral(
     let DiskContent::Raw(image) = base.content else { return Err(DiskImageError::NotRaw) };
     let overlay = Some(scratch.file(name, base.size)?);
     let content = DiskContent::Image { image, format: ImageFormat::Raw, overlay };
-    Ok(DiskImage { content, size: base.size })
+    Ok(DiskImage { content, size: base.size, made: base.made })
 }
 
 /// The disk in an image whose files are below `root`: the only one in its directory `disk`, or the one at `path`. Writes go to an
@@ -205,7 +209,7 @@ fn of_image(
     let probed = probe(&file).map_err(|source| DiskImageError::Image { path, source })?;
     let overlay = scratch.map(|scratch| scratch.file(name, probed.size)).transpose()?;
     let content = DiskContent::Image { image: file, format: probed.format, overlay };
-    Ok(DiskImage { content, size: probed.size })
+    Ok(DiskImage { content, size: probed.size, made: None })
 }
 
 /// The name of the only file in an image's directory for disks.

@@ -12,7 +12,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 
 use super::sizes::fitting;
-use super::{Access, DiskContent, DiskImage, DiskImageError};
+use super::{Access, DiskContent, DiskImage, DiskImageError, Made};
 use crate::volumes::holder::holder;
 use crate::volumes::probe::SECTOR;
 
@@ -54,9 +54,10 @@ pub(super) fn open_or_make(
             let size = fitting(volume, capacity)?;
             let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
             let file = volume.open(name, flags).map_err(|error| not_opened(&volume.path, error))?;
-            file.set_len(size)
-                .map_err(|source| DiskImageError::Open(volume.path.clone(), source))?;
-            Ok(DiskImage { content: DiskContent::Raw(file), size })
+            let failed = |source| DiskImageError::Open(volume.path.clone(), source);
+            let made = Made::new(&volume.directory, name, &file).map_err(failed)?;
+            file.set_len(size).inspect_err(|_| made.remove()).map_err(failed)?;
+            Ok(DiskImage { content: DiskContent::Raw(file), size, made: Some(made) })
         }
         (Err(error), _) => Err(not_opened(&volume.path, error)),
         (Ok(file), _) => raw(file, &volume.path, access),
@@ -81,7 +82,7 @@ pub(super) fn raw(
     if access != Access::Read {
         check_free(&file, path, access == Access::Share)?;
     }
-    Ok(DiskImage { content: DiskContent::Raw(file), size })
+    Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
 }
 
 /// Nobody writes to it. The VM process locks it later, so this is for the message, and before anything is changed.

@@ -237,3 +237,29 @@ fn a_disk_that_is_written_to_is_refused_by_its_holder() {
     // Whoever only reads it disturbs nobody.
     host_disk(&path, None, Access::Read).unwrap();
 }
+
+#[test]
+fn files_that_were_made_for_nothing_go_again_and_others_stay() {
+    let place = directory();
+    let path = real(&place).join("disk.img");
+    let make = || {
+        let mut files = MadeFiles::default();
+        files.add(claim(&real(&place), Some(1 << 20), Access::Write).unwrap().made);
+        assert!(path.exists());
+        files
+    };
+    drop(make());
+    assert!(!path.exists());
+    // Another one of the name is somebody else's.
+    let files = make();
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "x").unwrap();
+    drop(files);
+    assert_eq!(fs::read(&path).unwrap(), b"x");
+    fs::remove_file(&path).unwrap();
+    make().keep();
+    assert!(path.exists());
+    // This time it was there before.
+    drop(make());
+    assert!(path.exists());
+}
