@@ -130,6 +130,11 @@ impl Net {
         self.has_uso
     }
 
+    /// Whether the kernel moves packets for every driver that it can serve: they are counted by the TAP alone.
+    pub fn has_vhost(&self) -> bool {
+        self.shared.has_vhost.load(Ordering::Acquire)
+    }
+
     /// What it has counted.
     pub fn counters(&self) -> NetCounters {
         self.shared.metrics.counters()

@@ -64,7 +64,7 @@ pub(crate) fn wire(
     attach_tap(&mut rtnl, &names.tap, mtu, bridge.index)?;
     let ipv4 = told(&mut rtnl, uplink, kept.index, bridge.index)?;
     let mac = plan.mac.or(kept.mac);
-    wired(plan, tap.into_queues(), addressing(plan, ipv4, None, mtu), &bridge, mac, mtu)
+    wired(plan, tap, addressing(plan, ipv4, None, mtu), &bridge, mac, mtu)
 }
 
 /// The bridge between uplink and guest, up, with the DHCP server's address.

@@ -43,6 +43,7 @@ pub use namespace::{Namespace, NamespaceError};
 pub use netlink::NetlinkError;
 pub use plan::{Binding, InterfacePlan, Masquerade, Port, Protocol, Wired};
 pub use resolv::Resolver;
+pub use rtnl::Traffic;
 pub use sysctl::SettingError;
 pub use tap::{MAX_QUEUES, Tap, TapError};
 pub use wire::wire;

@@ -89,7 +89,7 @@ pub(crate) fn wire(
         }),
         IpAddr::V4(_) => None,
     });
-    wired(plan, tap.into_queues(), addressing(plan, ipv4, ipv6, mtu), &device, plan.mac, mtu)
+    wired(plan, tap, addressing(plan, ipv4, ipv6, mtu), &device, plan.mac, mtu)
 }
 
 /// The families that the uplink has a global address of.

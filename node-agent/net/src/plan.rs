@@ -73,6 +73,8 @@ pub enum Protocol {
 pub struct Wired {
     /// What the interface is called.
     pub name: String,
+    /// What its TAP is called.
+    pub tap: String,
     /// Queues of its TAP. The TAP goes with the last of them.
     pub queues: Vec<OwnedFd>,
     /// Where the guest asks for its IPv4 address, if it is told one.

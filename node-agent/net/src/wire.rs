@@ -11,6 +11,7 @@ use crate::namespace::Namespace;
 use crate::plan::{Binding, InterfacePlan, Wired};
 use crate::resolv::Resolver;
 use crate::rtnl::{Link, Rtnl};
+use crate::tap::Tap;
 use crate::{bridge, masquerade, sockets};
 
 /// Connects the interface that `plan` describes to `uplink` in `namespace`, which must not be the caller's own.
@@ -56,7 +57,7 @@ pub(crate) fn mtu_of(plan: &InterfacePlan, uplink: &Link) -> u16 {
 /// The interface with the sockets that `addressing` needs, on `link`.
 pub(crate) fn wired(
     plan: &InterfacePlan,
-    queues: Vec<std::os::fd::OwnedFd>,
+    tap: Tap,
     addressing: Addressing,
     link: &Link,
     mac: Option<[u8; 6]>,
@@ -66,7 +67,8 @@ pub(crate) fn wired(
     let has_ipv6 = addressing.ipv6.is_some();
     Ok(Wired {
         name: plan.name.clone(),
-        queues,
+        tap: tap.name().into(),
+        queues: tap.into_queues(),
         dhcp4: has_ipv4.then(|| sockets::dhcp4(link)).transpose()?,
         dhcp6: has_ipv6.then(|| sockets::dhcp6(link)).transpose()?,
         router: has_ipv6.then(|| sockets::router(link)).transpose()?,

@@ -91,6 +91,10 @@ pub struct NetworkCounters {
     /// What its guest asked about its addresses.
     #[serde(default)]
     pub addresses: AddressCounters,
+    /// The kernel moves its packets (vhost-net), so that the VM process sees none: frames and bytes are for whoever has the
+    /// TAP to fill in.
+    #[serde(default)]
+    pub by_kernel: bool,
 }
 
 /// Numbers of DHCP, DHCPv6 and router advertisements on one network interface.

@@ -8,6 +8,8 @@ use super::{CREATE, EXCLUSIVE, Rtnl};
 use crate::netlink::{Message, NetlinkError, attributes, first, text, word};
 
 /// IFF_UP.
+/// IFLA_STATS64.
+const STATISTICS: u16 = 23;
 const UP: u32 = 1;
 /// Length of `struct ifinfomsg`.
 const FIXED: usize = 16;
@@ -32,6 +34,41 @@ pub(crate) struct Link {
     pub(crate) kind: String,
     /// What somebody noted on it.
     pub(crate) alias: String,
+    /// What went over it.
+    pub(crate) traffic: Traffic,
+}
+
+/// What went over a link, as the host sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Frames that came from it.
+    pub received: u64,
+    /// Frames that were sent to it.
+    pub sent: u64,
+    /// Bytes that came from it.
+    pub received_bytes: u64,
+    /// Bytes that were sent to it.
+    pub sent_bytes: u64,
+    /// Frames from it that were dropped.
+    pub received_dropped: u64,
+    /// Frames for it that were dropped.
+    pub sent_dropped: u64,
+}
+
+impl Traffic {
+    /// What the kernel says of it (struct rtnl_link_stats64); the order of its words never changes.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (words, _) = bytes.as_chunks::<8>();
+        let word = |at: usize| words.get(at).map(|bytes| u64::from_ne_bytes(*bytes));
+        Some(Self {
+            received: word(0)?,
+            sent: word(1)?,
+            received_bytes: word(2)?,
+            sent_bytes: word(3)?,
+            received_dropped: word(6)?,
+            sent_dropped: word(7)?,
+        })
+    }
 }
 
 /// What is to be changed of a link.
@@ -161,12 +198,14 @@ fn parse(body: &[u8]) -> Option<Link> {
         mtu: 0,
         kind: String::new(),
         alias: String::new(),
+        traffic: Traffic::default(),
     };
     for (kind, value) in attributes(rest) {
         match kind {
             libc::IFLA_IFNAME => text(value)?.clone_into(&mut link.name),
             libc::IFLA_ADDRESS => link.mac = value.try_into().ok(),
             libc::IFLA_MTU => link.mtu = word(value)?,
+            STATISTICS => link.traffic = Traffic::parse(value).unwrap_or_default(),
             libc::IFLA_IFALIAS => text(value).unwrap_or_default().clone_into(&mut link.alias),
             libc::IFLA_LINKINFO => {
                 let kind = first(value, libc::IFLA_INFO_KIND).and_then(text);

@@ -7,6 +7,7 @@ mod link;
 mod route;
 
 pub(crate) use address::Address;
+pub use link::Traffic;
 pub(crate) use link::{Change, Link};
 pub(crate) use route::{Kind, MAIN_TABLE, Route};
 

@@ -9,7 +9,7 @@ use corten_link::Addressing;
 
 use super::addresses::{PREFIX, PREFIX6, Pair, choose};
 use super::{
-    Connection, Finding, Held, StandaloneError, StandaloneInterface, StandaloneNetwork,
+    Connection, Finding, Held, HeldTap, StandaloneError, StandaloneInterface, StandaloneNetwork,
     StandalonePlan, StandaloneWired, ports, rules,
 };
 use crate::bridge::attach_tap;
@@ -74,16 +74,21 @@ pub(super) fn create(plan: &StandalonePlan) -> Result<StandaloneNetwork, Standal
     made.look_at_resolver();
 
     let mut interfaces = Vec::new();
-    let mut namespaces = Vec::new();
+    let (mut namespaces, mut taps) = (Vec::new(), Vec::new());
     for (interface, uplink) in plan.interfaces.iter().zip(uplinks) {
         let (wired, addresses) = made.connect(interface, uplink.as_ref())?;
+        taps.push(HeldTap {
+            interface: interface.name.clone(),
+            name: wired.tap.clone(),
+            namespace: uplink.as_ref().map(|_| namespaces.len()),
+        });
         interfaces.push(StandaloneWired { wired, addresses });
         if let Some(uplink) = uplink {
             made.look_at_firewall(&uplink.pair);
             namespaces.push(uplink.namespace);
         }
     }
-    let held = Held { namespaces, tables, ports };
+    let held = Held { namespaces, taps, tables, ports };
     Ok(StandaloneNetwork { interfaces, findings: made.findings, held })
 }
 
@@ -234,6 +239,7 @@ impl Making<'_> {
         attach_tap(&mut self.rtnl, &name, mtu, link.index)?;
         Ok(Wired {
             name: interface.name.clone(),
+            tap: name,
             queues: tap.into_queues(),
             dhcp4: None,
             dhcp6: None,

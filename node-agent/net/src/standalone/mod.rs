@@ -25,8 +25,9 @@ mod permission;
 mod ports;
 mod rules;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use corten_link::DhcpOptions;
 use thiserror::Error;
@@ -42,6 +43,7 @@ use crate::netlink::NetlinkError;
 use crate::nft::OwnedTables;
 use crate::plan::{Binding, InterfacePlan, Masquerade, Port, Wired};
 use crate::resolv::Resolver;
+use crate::rtnl::{Rtnl, Traffic};
 use crate::sysctl::SettingError;
 
 /// The interfaces of a VM, as they are wanted.
@@ -107,12 +109,40 @@ pub struct StandaloneWired {
 /// What has to stay open while the VM runs, in the process that supervises it.
 #[derive(Debug, Default)]
 pub struct Held {
-    #[expect(dead_code, reason = "being open is what they are for")]
     namespaces: Vec<Namespace>,
+    taps: Vec<HeldTap>,
     #[expect(dead_code, reason = "being open is what they are for")]
     tables: Option<OwnedTables>,
     #[expect(dead_code, reason = "being open is what they are for")]
     ports: Vec<OwnedFd>,
+}
+
+/// Where the TAP of an interface is.
+#[derive(Debug)]
+struct HeldTap {
+    /// The interface.
+    interface: String,
+    /// The TAP.
+    name: String,
+    /// Which of the namespaces has it; none for the host's own.
+    namespace: Option<usize>,
+}
+
+impl Held {
+    /// What went over the TAPs, by the names of the interfaces. What the host receives is what a guest sends. Those that
+    /// cannot be looked at are left out.
+    pub fn traffic(&self) -> BTreeMap<String, Traffic> {
+        let look = |tap: &HeldTap| {
+            let ask = || Rtnl::open().ok()?.link(&tap.name).ok()?;
+            let namespace = tap.namespace.map(|number| self.namespaces.get(number));
+            let link = match namespace {
+                None => ask(),
+                Some(namespace) => Namespace::enter(namespace?.as_fd(), ask).ok()?,
+            };
+            Some((tap.interface.clone(), link?.traffic))
+        };
+        self.taps.iter().filter_map(look).collect()
+    }
 }
 
 /// Why there is no network.

@@ -96,6 +96,8 @@ fn guest_reaches_the_world_and_the_host_reaches_it() {
     for address in addresses {
         seen(inside, "[::]:80", &host.inside, &at(address, 80));
     }
+    let traffic = network.held.traffic();
+    assert!(traffic["default"].received_bytes > 0 && traffic["default"].sent > 0, "{traffic:?}");
     // The host did not forward before.
     let wanted = [Finding::Forwarding("IPv4"), Finding::Forwarding("IPv6")];
     assert_eq!(network.findings, wanted);
@@ -200,6 +202,8 @@ fn host_bridge_gets_a_tap() {
     let guest = Guest::new(queues, MAC, &[("198.51.100.2", 24)], &[]);
     let told = seen(&guest.namespace, "0.0.0.0:80", &host.inside, "198.51.100.2:80");
     assert_eq!(told, "198.51.100.1");
+    let traffic = within(&host.inside, || network.held.traffic());
+    assert!(traffic["default"].received > 0, "{traffic:?}");
     // Nothing was switched on for it.
     within(&host.inside, || assert_eq!(sysctl::get("ipv4/ip_forward").as_deref(), Some("0")));
 

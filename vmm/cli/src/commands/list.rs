@@ -119,7 +119,8 @@ fn described(status: &Status, now: u64) -> String {
         for (name, network) in &counters.networks {
             let (received, sent) =
                 (bytes(network.received_bytes), bytes(network.transmitted_bytes));
-            line("network", &format!("{name}: {received} received, {sent} sent"));
+            let who = if network.by_kernel { " (by the kernel, vhost-net)" } else { "" };
+            line("network", &format!("{name}: {received} received, {sent} sent{who}"));
         }
     }
     if let Some(report) = &status.guest_agent {

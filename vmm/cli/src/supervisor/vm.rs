@@ -98,7 +98,7 @@ pub(super) struct Vm {
     /// The other end of a console that nobody writes to, which would be ready to be read for ever if it were closed.
     _unused: Option<io::PipeWriter>,
     /// Its networks, which stay as long as this is open.
-    _network: Held,
+    pub(super) network: Held,
 }
 
 impl Vm {
@@ -174,7 +174,7 @@ impl Vm {
             begins_paused: prepared.paused,
             _unused: typing.is_none().then_some(output),
             made: prepared.made,
-            _network: prepared.network,
+            network: prepared.network,
         })
     }
 

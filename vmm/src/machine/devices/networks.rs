@@ -112,5 +112,6 @@ pub(in crate::machine) fn network_counters(network: &Net) -> NetworkCounters {
         throttled: counted.throttled,
         // Counted by who answers them.
         addresses: AddressCounters::default(),
+        by_kernel: network.has_vhost(),
     }
 }

@@ -1,19 +1,23 @@
 //! What the VM process and the preparation before it tell.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Instant;
 
 use corten_launcher::log::chain;
 use corten_launcher::termination::End;
-use corten_link::{BootOrigin, EndReason, Event, LinkError, Message, Reply, Request, Role};
+use corten_link::{
+    BootOrigin, Counters, EndReason, Event, LinkError, Message, Reply, Request, Role,
+};
+use corten_net::Traffic;
 use nix::poll::PollFlags;
 
 use super::Keeper;
 use crate::phase::Phase;
 use crate::protocol::Answer;
 use crate::supervisor::agent::Wish;
-use crate::supervisor::prepare::Progress;
 use crate::supervisor::keeper::NO_CONSOLE;
+use crate::supervisor::prepare::Progress;
 use crate::supervisor::say;
 use crate::supervisor::vm::{Asked, Vm};
 
@@ -173,7 +177,8 @@ impl Keeper {
                     self.clients.answer(client, id, Answer::Status { status });
                 }
             }
-            (Asked::Details { client, id, mut status }, Reply::Counters { counters }) => {
+            (Asked::Details { client, id, mut status }, Reply::Counters { mut counters }) => {
+                fill_in(&mut counters, &vm.network.traffic());
                 status.counters = Some(Box::new(counters));
                 let next = Asked::Details { client, id, status };
                 self.ask((client, id), Request::Memory, &[], next);
@@ -234,5 +239,41 @@ impl Keeper {
                 Wish::Answer { client, id, answer } => self.clients.answer(client, id, answer),
             }
         }
+    }
+}
+
+/// What the VM process does not see of networks whose packets the kernel moves. What a TAP receives is what its guest sends.
+fn fill_in(counters: &mut Counters, taps: &BTreeMap<String, Traffic>) {
+    let by_kernel = counters.networks.iter_mut().filter(|(_, network)| network.by_kernel);
+    for (name, network) in by_kernel {
+        let Some(tap) = taps.get(name) else { continue };
+        // A driver that the kernel could not serve was served by the VM process.
+        network.received += tap.sent;
+        network.received_bytes += tap.sent_bytes;
+        network.receive_dropped += tap.sent_dropped;
+        network.transmitted += tap.received;
+        network.transmitted_bytes += tap.received_bytes;
+        network.transmit_dropped += tap.received_dropped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_link::NetworkCounters;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_moves_is_counted_by_the_tap() {
+        let network = |by_kernel| NetworkCounters { by_kernel, ..NetworkCounters::default() };
+        let mut counters = Counters::default();
+        counters.networks.insert("kernel".into(), network(true));
+        counters.networks.insert("own".into(), network(false));
+        let tap = Traffic { received_bytes: 10, sent_bytes: 20, ..Traffic::default() };
+        let taps = BTreeMap::from(["kernel", "own"].map(|name| (name.to_owned(), tap)));
+        fill_in(&mut counters, &taps);
+        let kernel = counters.networks["kernel"];
+        assert_eq!((kernel.transmitted_bytes, kernel.received_bytes), (10, 20));
+        assert_eq!(counters.networks["own"], network(false));
     }
 }
