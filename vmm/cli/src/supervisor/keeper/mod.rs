@@ -39,7 +39,10 @@ use crate::protocol::{Ended, SOCKET, SupervisorEnd, ToClient};
 /// Name of the console's file in the run directory.
 pub(crate) const CONSOLE_LOG: &str = "console.log";
 /// What whoever looks at a console is told that nobody can see.
-const NO_CONSOLE: &str = "it has no serial console, as autoattachSerialConsole of its manifest says";
+const NO_CONSOLE: &str =
+    "it has no serial console, as autoattachSerialConsole of its manifest says";
+/// What is told of a VM process that was killed by SIGKILL, and not from here.
+const FROM_OUTSIDE: &str = "its process was ended by SIGKILL from outside: by somebody on this machine, or by the kernel for want of memory";
 /// How long viewers may take to see the end.
 const SHOW_END: Duration = Duration::from_secs(3);
 
@@ -125,7 +128,11 @@ impl Keeper {
         let clients = Clients::new(&job.name, owner);
         let stop = Stop::new(Duration::from_secs(job.grace.into()));
         let started = Instant::now();
-        let timeout_at = job.timeout.map(|timeout| started + Duration::from_secs(timeout.into()));
+        // It counts from when the command was given, not from here.
+        let passed = Duration::from_nanos(phase::now().saturating_sub(job.begun));
+        let timeout_at = job
+            .timeout
+            .map(|timeout| started + Duration::from_secs(timeout.into()).saturating_sub(passed));
         let phases = vec![reached(&job, Phase::Parsed, "")];
         Self {
             job,
@@ -264,7 +271,12 @@ impl Keeper {
             self.timed_out = true;
             let seconds = self.job.timeout.unwrap_or_default();
             self.tell(format!("its time of {seconds} s is over"));
-            return self.kill();
+            let end = self.kill();
+            // A VM process that is busy with its start does not listen, and its guest has nothing to lose yet.
+            if let Some(vm) = self.vm.as_ref().filter(|vm| !vm.running) {
+                vm.vmm.force();
+            }
+            return end;
         }
         None
     }
@@ -303,6 +315,9 @@ impl Keeper {
         let Some(vm) = &mut self.vm else { return End::by_status(status, killed) };
         while vm.read_words() {}
         let mut end = vm.told.take().unwrap_or_else(|| {
+            if matches!(status, WaitStatus::Signaled(_, Signal::SIGKILL, _)) && !killed {
+                return End { reason: EndReason::Killed, detail: FROM_OUTSIDE.into() };
+            }
             let (end, words) = (End::by_status(status, killed), vm.last_words());
             if words.is_empty() { end } else { End { detail: words, ..end } }
         });
