@@ -202,6 +202,74 @@ fn guest_behind_this_machine_reaches_out_and_is_reached() -> Result<()> {
     rig.is_clean(&[])
 }
 
+/// A guest in the place of a Pod, whose manifest says what it is told with its address.
+const NAMED: &str = r#"apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: named}
+spec:
+  dnsPolicy: None
+  dnsConfig: {nameservers: [192.0.2.53], searches: [example.org]}
+  hostname: guest
+  subdomain: web
+  domain:
+    memory: {guest: 256Mi}
+    devices:
+      interfaces:
+        - name: default
+          bridge: {}
+          ports: [{port: 8080}]
+          dhcpOptions: {bootFileName: pxelinux.0, tftpServerName: tftp.example, ntpServers: [192.0.2.123]}
+    firmware:
+      kernelBoot:
+        kernelArgs: console=ttyS0 quiet corten.modules=virtio_net corten.script=cidata corten.end=shell
+        container:
+          image: corten.test/kernel-boot-6.12:1
+          kernelPath: /boot/vmlinuz
+          initrdPath: /boot/initrd
+  networks:
+    - name: default
+      pod: {}
+  volumes:
+    - name: seed
+      cloudInitNoCloud:
+        userData: |
+          #!/bin/sh
+          ip link set lo up
+          ip link set eth0 up
+          udhcpc -i eth0 -n -q >/dev/null 2>&1
+          cat >/tmp/told <<'END'
+          #!/bin/sh
+          [ "$1" != bound ] || echo "TOLD $hostname.$domain by $dns, $ntpsrv $tftp $bootfile"
+          END
+          chmod +x /tmp/told
+          udhcpc -i eth0 -n -q -s /tmp/told -O hostname -O ntpsrv -O tftp -O bootfile 2>/dev/null
+          mkdir -p /tmp/www
+          echo 'hello from the guest' >/tmp/www/index.html
+          httpd -p 8080 -h /tmp/www
+          echo "SERVING $(ip -4 address show dev eth0 | awk '/inet / { print $2 }')"
+"#;
+
+#[test]
+fn guest_in_the_place_of_a_pod_is_told_names_and_reached() -> Result<()> {
+    let _outside = Outside::new()?;
+    let rig = Rig::new()?;
+    let file = rig.path("named.yaml").display().to_string();
+    fs::write(&file, NAMED)?;
+    let mut running = rig.run_file(&file, &[])?;
+    running.wait_for(
+        "TOLD guest.web.example.org by 192.0.2.53, 192.0.2.123 tftp.example pxelinux.0",
+    )?;
+    // Of whichever private network was free.
+    running.wait_for("SERVING 1")?;
+    let page = Outside::get("192.0.2.1/8080")?;
+    ensure!(page.ends_with("hello from the guest\n"), "from outside: {page:?}");
+    running.write("echo 4-$(wget -qO- http://192.0.2.2:9000/)\n")?;
+    running.wait_for(&format!("\n4-{ANSWER}"))?;
+    running.write("exit\n")?;
+    running.end()?.with(0)?;
+    rig.is_clean(&["named.yaml"])
+}
+
 #[test]
 fn four_processors_are_there_in_the_topology_that_was_asked_for() -> Result<()> {
     let rig = Rig::new()?;
