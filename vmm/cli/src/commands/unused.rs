@@ -17,7 +17,7 @@ pub(super) fn warnings(options: &Run, vmi: &VirtualMachineInstance) -> Vec<Strin
         .iter()
         .filter(|given| !images.iter().any(|image| is_same(image, &given.name)));
     let volume = |name: &String| {
-        let what = "claim, data volume or host disk";
+        let what = "claim, data volume, host disk or service account";
         format!("--volume {name} is not used: {}", instead(what, &volumes))
     };
     let image =
@@ -36,7 +36,9 @@ fn names(volume: &Volume) -> Vec<&str> {
         ephemeral.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str())
     });
     let host = volume.host_disk.as_ref().map(|_| volume.name.as_str());
-    let Some(other) = claim.or(data).or(ephemeral).or(host) else { return Vec::new() };
+    let account =
+        volume.service_account.as_ref().map(|account| account.service_account_name.as_str());
+    let Some(other) = claim.or(data).or(ephemeral).or(host).or(account) else { return Vec::new() };
     if other == volume.name { vec![other] } else { vec![other, &volume.name] }
 }
 

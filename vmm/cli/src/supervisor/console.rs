@@ -169,7 +169,7 @@ mod tests {
     fn console_that_is_not_to_be_logged_is_only_copied() {
         let directory = tempfile::tempdir().unwrap();
         let (path, copy) = (directory.path().join("console.log"), directory.path().join("copy"));
-        Log::open(path.clone(), false, Some(&copy)).unwrap().write(b"words");
+        Log::open(path.clone(), false, Some(File::create(&copy).unwrap())).unwrap().write(b"words");
         assert!(!path.exists());
         assert_eq!(fs::read(&copy).unwrap(), b"words");
     }
