@@ -97,7 +97,11 @@ macro_rules! object {
                     $(
                         $(#[doc = $about_field])*
                         $(#[serde($($how)*)])?
-                        #[serde(default)]
+                        #[serde(
+                            default,
+                            deserialize_with = "crate::types::fields::null_as_default",
+                            skip_serializing_if = "crate::types::fields::says_nothing"
+                        )]
                         $field: $kind,
                     )*
                     #[serde(flatten)]
@@ -132,6 +136,12 @@ where
         keep(nothing);
     }
     Ok(value)
+}
+
+/// It need not be described as what is there by default.
+#[cfg(feature = "cluster")]
+pub(super) fn says_nothing<T: Field>(field: &T) -> bool {
+    field.nothing().is_some()
 }
 
 /// It need not be written.

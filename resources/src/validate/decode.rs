@@ -101,10 +101,10 @@ fn take_out(value: &mut Value, path: &serde_path_to_error::Path) -> bool {
     for count in (1..=path.iter().count()).rev() {
         let around = steps(value, path.iter().take(count - 1));
         match (around, path.iter().nth(count - 1)) {
-            (Some(Value::Object(members)), Some(Segment::Map { key })) => {
-                if members.remove(key).is_some() {
-                    return true;
-                }
+            (Some(Value::Object(members)), Some(Segment::Map { key }))
+                if members.remove(key).is_some() =>
+            {
+                return true;
             }
             (Some(Value::Array(members)), Some(Segment::Seq { index })) => {
                 if let Some(member) = members.get_mut(*index).filter(|member| !member.is_null()) {

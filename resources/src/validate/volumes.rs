@@ -76,7 +76,7 @@ fn written_twice(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
         let before = uses.entry((kind, name)).or_default();
         let clash = before
             .iter()
-            .find(|it| !(it.is_read && this.is_read) && !(it.is_shared && this.is_shared));
+            .find(|it| !(it.is_read && this.is_read || it.is_shared && this.is_shared));
         if let Some(other) = clash {
             let message = format!(
                 "the {kind} {name:?} is that of volume {:?} too; only disks that are read, or all say shareable, have one together",

@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn what_it_does_not_ask_for_is_told_with_what_it_does() {
-        let expected = "--volume dta is not used: this VM has no such claim, data volume or host disk, but claim, data, dv, more, read, \
-            base, local";
+        let expected = "--volume dta is not used: this VM has no such claim, data volume, host disk or service account, but claim, \
+            data, dv, more, read, base, local";
         assert_eq!(warned(&["--volume", "dta=/x"]), [expected]);
         // The disk of an image is no claim.
         assert_eq!(warned(&["--volume", "root=/x"]).len(), 1);
