@@ -100,19 +100,15 @@ fn steps<'a, 's>(
 fn take_out(value: &mut Value, path: &serde_path_to_error::Path) -> bool {
     for count in (1..=path.iter().count()).rev() {
         let around = steps(value, path.iter().take(count - 1));
-        match (around, path.iter().nth(count - 1)) {
-            (Some(Value::Object(members)), Some(Segment::Map { key }))
-                if members.remove(key).is_some() =>
-            {
-                return true;
-            }
+        let was_there = match (around, path.iter().nth(count - 1)) {
+            (Some(Value::Object(members)), Some(Segment::Map { key })) => members.remove(key),
             (Some(Value::Array(members)), Some(Segment::Seq { index })) => {
-                if let Some(member) = members.get_mut(*index).filter(|member| !member.is_null()) {
-                    *member = Value::Null;
-                    return true;
-                }
+                members.get_mut(*index).map(Value::take).filter(|member| !member.is_null())
             }
-            _ => {}
+            _ => None,
+        };
+        if was_there.is_some() {
+            return true;
         }
     }
     false

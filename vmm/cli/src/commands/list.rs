@@ -208,7 +208,7 @@ mod tests {
         let reasons = vec!["disk root: an xfs file system".to_owned()];
         let mut status = status("first", Some(1 << 20));
         status.boot = Some(BootOrigin::Nothing { reasons });
-        let text = described(&status);
+        let text = described(&status, 0);
         let told = "boot          nothing: no disk has anything to boot\n\
                     boot          disk root: an xfs file system\n";
         assert!(text.contains(told), "{text}");

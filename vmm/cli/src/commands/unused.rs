@@ -37,7 +37,7 @@ fn names(volume: &Volume) -> Vec<&str> {
     });
     let host = volume.host_disk.as_ref().map(|_| volume.name.as_str());
     let account =
-        volume.service_account.as_ref().map(|account| account.service_account_name.as_str());
+        volume.service_account.as_ref().and_then(|account| account.service_account_name.as_deref());
     let Some(other) = claim.or(data).or(ephemeral).or(host).or(account) else { return Vec::new() };
     if other == volume.name { vec![other] } else { vec![other, &volume.name] }
 }
