@@ -15,24 +15,21 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 pub struct Made {
     directory: OwnedFd,
     name: PathBuf,
-    /// Device and number, by which it is known from one of the same name.
-    identity: (u64, u64),
+    /// Itself, by which it is known from another one of its name: as long as it is open, none has its number.
+    file: File,
 }
 
 impl Made {
     pub(super) fn new(directory: &OwnedFd, name: &Path, file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        Ok(Self {
-            directory: directory.try_clone()?,
-            name: name.into(),
-            identity: (metadata.dev(), metadata.ino()),
-        })
+        let (directory, file) = (directory.try_clone()?, file.try_clone()?);
+        Ok(Self { directory, name: name.into(), file })
     }
 
     /// Takes it away, if it is still there.
     pub(super) fn remove(&self) {
         let found = fstatat(&self.directory, &self.name, AtFlags::AT_SYMLINK_NOFOLLOW);
-        if found.is_ok_and(|found| (found.st_dev, found.st_ino) == self.identity) {
+        let (Ok(found), Ok(own)) = (found, self.file.metadata()) else { return };
+        if (found.st_dev, found.st_ino) == (own.dev(), own.ino()) {
             // What cannot be taken away is an empty disk too many, and nothing worse.
             let _ = unlinkat(&self.directory, &self.name, UnlinkatFlags::NoRemoveDir);
         }
