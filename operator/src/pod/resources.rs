@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_largest_guest_does_not_overflow() {
-        let spec = spec(&json!({ "guest": u64::MAX.to_string() }), 254, &json!([]));
+        let spec = spec(&json!({ "guest": "8Ti" }), 254, &json!([]));
         assert!(memory_overhead(&spec).unwrap() < u64::MAX);
     }
 

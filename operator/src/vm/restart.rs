@@ -25,7 +25,7 @@ pub(super) fn difference(
 
 fn compare(path: &str, was: &Value, is: &Value, paths: &mut Vec<String>) {
     match (was, is) {
-        _ if was == is => {}
+        _ if was == is || says_nothing(was) && says_nothing(is) => {}
         (Value::Object(was_members), Value::Object(is_members)) => {
             let mut names: Vec<_> = was_members.keys().chain(is_members.keys()).collect();
             names.sort();
@@ -40,6 +40,17 @@ fn compare(path: &str, was: &Value, is: &Value, paths: &mut Vec<String>) {
             }
         }
         _ => paths.push(path.to_owned()),
+    }
+}
+
+/// An empty list is as good as none.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(members) => members.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
