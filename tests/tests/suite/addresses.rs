@@ -144,7 +144,13 @@ fn somebody_else_on_the_link_gets_no_address() -> Result<()> {
     link.mac[5] ^= 1;
     let other = dhcp4(&link, Ipv4Addr::UNSPECIFIED, &[53, 1, 1]);
     ask(&socket, &own, (Ipv4Addr::BROADCAST, 67))?;
-    let (before, deadline) = (counted(&addresses), Instant::now() + SOON);
+    let deadline = Instant::now() + SOON;
+    // An answer is counted once it was sent, and may be here before that.
+    while counted(&addresses).answered == 0 {
+        ensure!(Instant::now() < deadline, "{:?}", counted(&addresses));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let before = counted(&addresses);
     while counted(&addresses).ignored == before.ignored {
         socket.send_to(&other, (Ipv4Addr::BROADCAST, 67))?;
         ensure!(Instant::now() < deadline, "{:?}", counted(&addresses));

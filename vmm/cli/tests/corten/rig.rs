@@ -124,7 +124,9 @@ impl Rig {
 
     /// Arguments of `corten run` for this VMI.
     pub(crate) fn run_arguments(&self, vmi: &Value) -> Result<Vec<String>> {
-        let file = self.file(&format!("{}.yaml", vmi["metadata"]["name"]), &vmi.to_string())?;
+        // Names that are none have separators.
+        let name = vmi["metadata"]["name"].to_string().replace(['/', '"'], "");
+        let file = self.file(&format!("{name}.yaml"), &vmi.to_string())?;
         let image = format!("microguest={}", self.path("image").display());
         let file = file.display().to_string();
         Ok(["run", &file, "--image", &image, "--any-kvm"].map(String::from).to_vec())
