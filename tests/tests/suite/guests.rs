@@ -19,7 +19,7 @@ fn boot_script(script: &str) -> String {
 }
 
 #[test]
-fn stock_kernels_of_both_forms_reach_userspace() -> Result<()> {
+fn long_stock_kernels_of_both_forms_reach_userspace() -> Result<()> {
     let script = r#"
         for kernel in "$CORTEN_ASSET_KERNEL_6_1_CLOUD" "$CORTEN_ASSET_KERNEL_6_12"; do
             case $kernel in
@@ -74,9 +74,27 @@ const EXAMPLES: [&str; 5] = [
     "--asset=guest-tiny-disk",
 ];
 
+fn examples_run(tests: &[&str]) -> Result<()> {
+    own_tests_in_node(&[&EXAMPLES[..], &["--isolated"]].concat(), tests).map(drop)
+}
+
 #[test]
 fn examples_run_without_a_cluster() -> Result<()> {
-    own_tests_in_node(&[&EXAMPLES[..], &["--isolated"]].concat(), &["run::"]).map(drop)
+    let tests = ["run::kernel_boot_", "run::container_disk_", "run::disk_boots_", "run::nothing_"];
+    examples_run(&tests)
+}
+
+#[test]
+fn examples_with_networks_run_without_a_cluster() -> Result<()> {
+    examples_run(&["run::guest_behind_", "run::guest_in_the_place_of_a_pod_"])
+}
+
+/// Each boots a guest or two, of which an emulated node takes half a minute.
+#[test]
+fn long_everything_of_a_guest_without_a_cluster() -> Result<()> {
+    let disks = ["run::disks_are_found_", "run::four_processors_", "run::another_user_"];
+    examples_run(&disks)?;
+    examples_run(&["run::guest_tells_", "run::guest_agent_", "run::restored_", "run::saved_"])
 }
 
 /// Debian with systemd and cloud-init takes minutes to boot in a guest of an emulated node.
@@ -129,7 +147,7 @@ fn guests_boot_from_their_disks_on_our_machine_in_the_cage() -> Result<()> {
 }
 
 #[test]
-fn guest_on_our_machine_in_the_cage_loses_nothing_on_its_odyssey() -> Result<()> {
+fn long_guest_on_our_machine_in_the_cage_loses_nothing_on_its_odyssey() -> Result<()> {
     on_our_machine(&["--cage", "--tap=left", "--asset=guest-tiny-qcow2"], "odyssey::")
 }
 
