@@ -80,7 +80,7 @@ impl<'a> Layer<'a> {
                 let gzip = GzBuilder::new()
                     .mtime(0)
                     .operating_system(255)
-                    .write(Digesting::new(output), Compression::fast());
+                    .write(Digesting::new(output), Compression::default());
                 let (diff_id, _, gzip) = self.write_tar(Digesting::new(gzip))?.finish();
                 let (digest, size, _) = gzip.finish()?.finish();
                 Ok((Blob { digest, size }, diff_id))
