@@ -88,7 +88,7 @@ pub trait QueueTask: Any + Send {
 
     /// Starts, or starts again: for every queue [`VirtQueue::rearm`]. Called once the worker has it, before any event,
     /// and after a drain that came to nothing. vCPUs may run already. Queues that the driver gave up stay closed
-    /// ([`VirtQueue::is_closed`]): what is in flight there is all there will be.
+    /// (`VirtQueue::is_closed`): what is in flight there is all there will be.
     fn rearm(&mut self);
 }
 

@@ -15,7 +15,7 @@
 //!
 //! It owns, besides, one ControllerRevision for each start, which tells what has been changed since, and the
 //! DataVolumes of `dataVolumeTemplates`. On the VirtualMachine it writes the finalizer and the status, nothing else (and
-//! `runStrategy` in one case, see [`strategy`]).
+//! `runStrategy` in one case, see `strategy`).
 
 mod apply;
 mod controller;

@@ -8,7 +8,7 @@
 //! | `admit` | an object of any kind as it was sent, and whether it may follow an earlier one |
 //! | `decode` | values of the wrong type |
 //! | `metadata` | the object's name, and fields that no object has |
-//! | `table` | every field, against [`served`](crate::served) |
+//! | `table` | every field, against [`served`] |
 //! | `domain` | processors, memory, firmware |
 //! | `life` | grace period, start, probes, names |
 //! | `disks`, `volumes` | disks, what they hold, and that they match |
