@@ -32,8 +32,12 @@ fn deployment(installation: &Installation) -> Value {
     let probe = |path: &str| json!({ "httpGet": { "path": path, "port": "metrics" } });
     let mut liveness = probe("/healthz");
     liveness["initialDelaySeconds"] = json!(10);
+    // A node that is short of processors is not helped by an operator that starts anew.
+    liveness["timeoutSeconds"] = json!(10);
+    liveness["failureThreshold"] = json!(6);
     let mut readiness = probe("/readyz");
     readiness["periodSeconds"] = json!(2);
+    readiness["timeoutSeconds"] = json!(5);
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
