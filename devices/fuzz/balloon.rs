@@ -4,10 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use corten_devices::Records;
 use corten_devices::balloon::{Balloon, BalloonConfig};
 use corten_devices::testing::{
-    FakeDriver, FakeRing, give_back, settle, shared_guest_ram, take_up, turn, wiring,
+    FakeDriver, FakeRing, give_back, hand_on, settle, shared_guest_ram, take_up, turn, wiring,
 };
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use libfuzzer_sys::fuzz_target;
@@ -56,19 +55,11 @@ impl Bench {
         give_back(&*self.function, std::mem::take(&mut self.tasks));
     }
 
-    fn save(&self) -> Records {
-        let mut records = Records::default();
-        self.function.save("balloon", &mut records).expect("a balloon at rest can be saved");
-        records
-    }
-
     /// Goes on as one that was saved.
     fn replace(&mut self) {
         self.pause();
-        let records = self.save();
         let mut next = Self::new(self.ram.clone());
-        next.function.load("balloon", &mut records.clone()).expect("what was saved can be loaded");
-        assert_eq!(next.save(), records);
+        hand_on(&*self.function, &*next.function);
         next.resume();
         *self = next;
     }

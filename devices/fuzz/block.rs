@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corten_devices::Records;
 use corten_devices::block::{Block, Gate, gated_disk, look_at_request};
-use corten_devices::testing::{FakeDriver, FakeRing, drain, guest_ram, settle, take_up, wiring};
+use corten_devices::testing::{
+    FakeDriver, FakeRing, copy_ram, drain, guest_ram, hand_on, settle, take_up, wiring,
+};
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
@@ -15,7 +16,6 @@ use vm_memory::{Bytes, GuestAddress};
 const QUEUES: usize = 2;
 const HEADERS: u64 = 0x4000;
 const STATUSES: u64 = 0x4800;
-const MEMORY: usize = 0x1_0000;
 /// More than any request of these takes.
 const LONG: Duration = Duration::from_secs(20);
 
@@ -62,22 +62,12 @@ impl Bench {
         self.function.reclaim(std::mem::take(&mut self.tasks)).expect("they are its own");
     }
 
-    fn save(&self) -> Records {
-        let mut records = Records::default();
-        self.function.save("vda", &mut records).expect("a device at rest can be saved");
-        records
-    }
-
     /// Goes on as one that was saved.
     fn replace(&mut self) {
         self.pause();
-        let records = self.save();
         let mut next = Self::new(self.kind);
-        let mut memory = vec![0; MEMORY];
-        self.ram.read_slice(&mut memory, GuestAddress(0)).expect("it is in memory");
-        next.ram.write_slice(&memory, GuestAddress(0)).expect("it is in memory");
-        next.function.load("vda", &mut records.clone()).expect("what was saved can be loaded");
-        assert_eq!(next.save(), records);
+        copy_ram(&self.ram, &next.ram);
+        hand_on(&*self.function, &*next.function);
         std::mem::swap(&mut self.rings, &mut next.rings);
         next.rings.iter_mut().for_each(|ring| ring.move_to(&next.ram));
         next.tasks = take_up(&*next.function);

@@ -6,11 +6,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use corten_devices::Records;
 use corten_devices::console::{
     Console, ConsoleConfig, HostSide, PortConfig, PortEnd, TerminalSize,
 };
-use corten_devices::testing::{FakeDriver, FakeRing, give_back, settle, take_up, wiring};
+use corten_devices::testing::{
+    FakeDriver, FakeRing, copy_ram, give_back, hand_on, settle, take_up, wiring,
+};
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
@@ -82,22 +83,12 @@ impl Bench {
         give_back(&*self.function, std::mem::take(&mut self.tasks));
     }
 
-    fn save(&self) -> Records {
-        let mut records = Records::default();
-        self.function.save("console", &mut records).expect("a device at rest can be saved");
-        records
-    }
-
     /// Goes on as one that was saved.
     fn replace(&mut self) {
         self.pause();
-        let records = self.save();
         let mut next = Self::new();
-        let mut memory = vec![0; 0x1_0000];
-        self.ram.read_slice(&mut memory, GuestAddress(0)).expect("it is in memory");
-        next.ram.write_slice(&memory, GuestAddress(0)).expect("it is in memory");
-        next.function.load("console", &mut records.clone()).expect("what was saved can be loaded");
-        assert_eq!(next.save(), records);
+        copy_ram(&self.ram, &next.ram);
+        hand_on(&*self.function, &*next.function);
         std::mem::swap(&mut self.rings, &mut next.rings);
         next.rings.iter_mut().for_each(|ring| ring.move_to(&next.ram));
         next.resume();

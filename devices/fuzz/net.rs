@@ -5,10 +5,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock};
 
-use corten_devices::Records;
 use corten_devices::net::{MacAddress, Net, NetConfig, look_at_chain};
 use corten_devices::testing::{
-    FakeDriver, FakeRing, Wire, give_back, guest_ram, settle, take_up, wiring,
+    FakeDriver, FakeRing, Wire, copy_ram, give_back, guest_ram, hand_on, settle, take_up, wiring,
 };
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use corten_net::Tap;
@@ -20,7 +19,6 @@ const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 /// Two pairs and the control queue.
 const QUEUES: usize = 5;
 const CONTROL: usize = 4;
-const MEMORY: usize = 0x1_0000;
 
 /// Address, length and flags.
 type Descriptor = (u64, u32, u16);
@@ -81,22 +79,12 @@ impl Bench {
         give_back(&*self.function, std::mem::take(&mut self.tasks));
     }
 
-    fn save(&self) -> Records {
-        let mut records = Records::default();
-        self.function.save("net", &mut records).expect("a device at rest can be saved");
-        records
-    }
-
     /// Goes on as one that was saved.
     fn replace(&mut self) {
         self.pause();
-        let records = self.save();
         let mut next = Self::new(self.host);
-        let mut memory = vec![0; MEMORY];
-        self.ram.read_slice(&mut memory, GuestAddress(0)).expect("it is in memory");
-        next.ram.write_slice(&memory, GuestAddress(0)).expect("it is in memory");
-        next.function.load("net", &mut records.clone()).expect("what was saved can be loaded");
-        assert_eq!(next.save(), records);
+        copy_ram(&self.ram, &next.ram);
+        hand_on(&*self.function, &*next.function);
         std::mem::swap(&mut self.rings, &mut next.rings);
         next.rings.iter_mut().for_each(|ring| ring.move_to(&next.ram));
         next.tasks = take_up(&*next.function);

@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use corten_devices::Records;
-use corten_devices::testing::{Echo, FakeDriver, FakeRing, give_back, take_up, wiring};
+use corten_devices::testing::{Echo, FakeDriver, FakeRing, give_back, hand_on, take_up, wiring};
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
@@ -65,19 +64,11 @@ impl Bench {
         self.tasks.iter_mut().for_each(|task| task.on_event(0));
     }
 
-    fn save(&self) -> Records {
-        let mut records = Records::default();
-        self.function.save("echo", &mut records).expect("what is at rest can be saved");
-        records
-    }
-
     /// Goes on as one that was saved.
     fn replace(&mut self) {
         self.pause();
-        let records = self.save();
         let mut next = Self::new(Some(self.ram.clone()));
-        next.function.load("echo", &mut records.clone()).expect("what was saved can be loaded");
-        assert_eq!(next.save(), records);
+        hand_on(&*self.function, &*next.function);
         next.resume();
         *self = next;
     }

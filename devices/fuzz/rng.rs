@@ -5,9 +5,11 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use corten_devices::rng::Rng;
-use corten_devices::testing::{FakeDriver, FakeRing, give_back, settle, take_up, wiring};
+use corten_devices::testing::{
+    FakeDriver, FakeRing, copy_ram, give_back, hand_on, settle, take_up, wiring,
+};
 use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
-use corten_devices::{RateLimit, RateLimits, Records};
+use corten_devices::{RateLimit, RateLimits};
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -50,22 +52,12 @@ impl Bench {
         give_back(&*self.function, std::mem::take(&mut self.tasks));
     }
 
-    fn save(&self) -> Records {
-        let mut records = Records::default();
-        self.function.save("rng", &mut records).expect("a device at rest can be saved");
-        records
-    }
-
     /// Goes on as one that was saved.
     fn replace(&mut self, ring: &mut FakeRing) {
         self.pause();
-        let records = self.save();
         let mut next = Self::new(false);
-        let mut memory = vec![0; 0x1_0000];
-        self.ram.read_slice(&mut memory, GuestAddress(0)).expect("it is in memory");
-        next.ram.write_slice(&memory, GuestAddress(0)).expect("it is in memory");
-        next.function.load("rng", &mut records.clone()).expect("what was saved can be loaded");
-        assert_eq!(next.save(), records);
+        copy_ram(&self.ram, &next.ram);
+        hand_on(&*self.function, &*next.function);
         next.resume();
         ring.move_to(&next.ram);
         *self = next;

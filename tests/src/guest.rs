@@ -36,15 +36,38 @@ pub fn script_disk(script: &str) -> Result<File> {
     Ok(file)
 }
 
-/// What scripts of guests with the tools' disk behind their own can call.
-const TOOLS: &str = r#"set -e
+/// Makes the tools' disk, which is /dev/vdb if `$tools` does not say otherwise, the root of `tool`, and has `up` for
+/// interfaces.
+pub const TOOLS: &str = r#"set -e
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-mount -o ro /dev/vdb /mnt
+mount -o ro "${tools:-/dev/vdb}" /mnt
 mount -t devtmpfs dev /mnt/dev
 mount -t proc proc /mnt/proc
 mount -t sysfs sys /mnt/sys
 tool() { chroot /mnt "$@"; }
 up() { ip link set "$1" up && ip address add "$2/24" dev "$1"; }
+"#;
+
+/// Makes the tools' disk on /mnt a place where the QEMU guest agent runs, started by `AGENT`: a disk is mounted (which
+/// one `$scratch` says), somebody is logged in, by utmp(5), /etc can be written to, as hwclock(8) wants it by which the
+/// agent sets the hardware's clock, and the clock is wrong.
+pub const PLACE_FOR_AGENT: &str = r#"
+chroot /mnt /sbin/mke2fs -q -F -t ext4 "$scratch"
+mount "$scratch" /mnt/home
+mount -t tmpfs run /mnt/var/run
+cp -a /mnt/etc /run/etc
+mount -t tmpfs etc /mnt/etc
+cp -a /run/etc/. /mnt/etc/
+pad() { printf '%s' "$1"; head -c $(($2 - ${#1})) /dev/zero; }
+{
+printf '\007\0\0\0\0\0\0\0'; pad tty1 32; pad 1 4; pad person 32; pad '' 264; printf '\0\312\232\073'; pad '' 40
+} >/mnt/var/run/utmp
+date -s @1000000000 >/dev/null
+"#;
+
+/// Starts the agent in that place, on the first stream behind the terminal.
+pub const AGENT: &str = r#"
+chroot /mnt qemu-ga --method=virtio-serial --path="$(echo /dev/vport*p1)" --statedir=/dev --pidfile=/dev/agent.pid --daemonize
 "#;
 
 /// A guest that runs a script, with the programs of the tools' disk at hand as `tool NAME`: they are /dev/vda and

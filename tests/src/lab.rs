@@ -81,3 +81,14 @@ pub fn own_tests_in_node(options: &[&str], filters: &[&str]) -> Result<String> {
     ensure!(!passed.contains(" 0 passed"), "no test ran: {passed}");
     Ok(output)
 }
+
+/// The names of this program's own tests that begin so.
+pub fn own_tests(beginning: &str) -> Result<Vec<String>> {
+    let listed = Command::new(std::env::current_exe()?)
+        .args(["--list", "--format=terse", beginning])
+        .output()
+        .context("cannot list this program's own tests")?;
+    let listed = String::from_utf8(listed.stdout)?;
+    let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(names.filter(|name| name.starts_with(beginning)).map(str::to_owned).collect())
+}

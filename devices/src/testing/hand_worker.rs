@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::read;
 
+use crate::Records;
 use crate::virtio::{DrainError, QueueTask, Transport, Wakeup};
 
 /// More turns than any bounded work of a test takes.
@@ -24,6 +25,18 @@ pub fn give_back(function: &dyn Transport, mut tasks: Vec<Box<dyn QueueTask>>) {
         assert_eq!(task.drain().expect("it can be asked"), 0, "nothing is in flight");
     }
     function.reclaim(tasks).expect("they are its own");
+}
+
+/// Hands the state of a device at rest on to another one, as to the next process, which must then say the same of itself.
+pub fn hand_on(from: &dyn Transport, to: &dyn Transport) {
+    let saved = |function: &dyn Transport| {
+        let mut records = Records::default();
+        function.save("device", &mut records).expect("a device at rest can be saved");
+        records
+    };
+    let records = saved(from);
+    to.load("device", &mut records.clone()).expect("what was saved can be loaded");
+    assert_eq!(saved(to), records);
 }
 
 /// Drains a task as a worker does: what is in flight wakes it, until nothing is, or up to the deadline.

@@ -10,11 +10,11 @@ use std::fs::File;
 use std::sync::{Arc, Mutex};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
 pub use self::driver::FakeDriver;
 pub use self::echo::{ECHO_FEATURE, ECHO_TYPE, Echo, EchoState, EchoTask};
-pub use self::hand_worker::{drain, give_back, settle, take_up, turn};
+pub use self::hand_worker::{drain, give_back, hand_on, settle, take_up, turn};
 pub use self::network::{EXPERIMENT, Wire, in_new_network};
 pub use self::ring::FakeRing;
 use crate::Interrupt;
@@ -28,6 +28,13 @@ pub const FAKE_BAR: GuestAddress = GuestAddress(0xc000_0000);
 pub fn guest_ram() -> GuestRam {
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]);
     Arc::new(memory.expect("64 KiB can be mapped")).into()
+}
+
+/// All that [`guest_ram`] has.
+pub fn copy_ram(from: &GuestRam, to: &GuestRam) {
+    let mut memory = vec![0; 0x1_0000];
+    from.read_slice(&mut memory, GuestAddress(0)).expect("it is in memory");
+    to.write_slice(&memory, GuestAddress(0)).expect("it is in memory");
 }
 
 /// Guest memory on a memfd, as that of a machine is: these ranges, one after the other in the file.

@@ -246,7 +246,7 @@ impl Lab {
     }
 }
 
-/// Where the programs under test were built, of both profiles: target/TRIPLE of target/TRIPLE/PROFILE/corten-lab-node. A lab
+/// Where the programs under test were built, by each profile: target/TRIPLE of target/TRIPLE/PROFILE/corten-lab-node. A lab
 /// that was put elsewhere, as in /usr/local/bin, has nothing around it that a node should see.
 fn build_output(agent: &Path) -> Option<&Path> {
     let profile = agent.parent()?;

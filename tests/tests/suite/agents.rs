@@ -10,7 +10,7 @@ use corten_launcher::guest_agent::{
     FreezeStatus, GuestAgent, GuestInformation, LostReason, Notice, Order, Outcome, STREAM,
 };
 use corten_link::{ConsoleDescription, Reply, Request, Role};
-use corten_tests::guest::ScriptedGuest;
+use corten_tests::guest::{AGENT, PLACE_FOR_AGENT, ScriptedGuest};
 use corten_tests::process::VmProcess;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -20,27 +20,18 @@ const BOOT: Duration = Duration::from_secs(180);
 /// The first stream behind the terminal.
 const PORT: u32 = 1;
 
-/// hwclock(8), by which the agent sets the hardware's clock, wants to write to /etc. Somebody is logged in, by utmp(5). The clock is wrong, and said to be right once it is. One loop writes to the disk, another one only counts.
-const SCRIPT: &str = r#"
-up eth0 10.77.0.2
-ip link set lo up
-tool /sbin/mke2fs -q -F -t ext4 /dev/vdc
-mount /dev/vdc /mnt/home
-mount -t tmpfs run /mnt/var/run
-cp -a /mnt/etc /run/etc
-mount -t tmpfs etc /mnt/etc
-cp -a /run/etc/. /mnt/etc/
-pad() { printf '%s' "$1"; head -c $(($2 - ${#1})) /dev/zero; }
-{
-    printf '\007\0\0\0\0\0\0\0'; pad tty1 32; pad 1 4; pad person 32; pad '' 264; printf '\0\312\232\073'; pad '' 40
-} >/mnt/var/run/utmp
-date -s @1000000000 >/dev/null
+/// What happens beside the agent: the clock is said to be right once it is, one loop writes to the disk, and another
+/// one only counts.
+const BESIDE: &str = r#"
 ( while [ "$(date +%s)" -lt 1700000000 ]; do sleep 0.2; done; echo "CLOCK IS RIGHT" ) &
 ( while :; do echo line >/mnt/home/file; echo WROTE; sleep 0.2; done ) &
 ( while :; do echo TICK; sleep 0.2; done ) &
-tool qemu-ga --method=virtio-serial --path="$(echo /dev/vport*p1)" --statedir=/dev --pidfile=/dev/agent.pid --daemonize
-echo idle >/run/end
 "#;
+
+fn script() -> String {
+    let interfaces = "up eth0 10.77.0.2\nip link set lo up\nscratch=/dev/vdc\n";
+    format!("{interfaces}{PLACE_FOR_AGENT}{BESIDE}{AGENT}echo idle >/run/end\n")
+}
 
 /// A guest with its process and the client of its agent.
 struct Scene {
@@ -140,7 +131,7 @@ impl Scene {
 }
 
 fn guest(scratch: &File) -> Result<ScriptedGuest> {
-    let guest = ScriptedGuest::new(1, 256, "virtio_console,virtio_net", SCRIPT)?;
+    let guest = ScriptedGuest::new(1, 256, "virtio_console,virtio_net", &script())?;
     let mut guest = guest.disk("scratch", scratch)?.network("left", 1)?;
     guest.machine.console = Some(ConsoleDescription { streams: vec![STREAM.into()] });
     Ok(guest)

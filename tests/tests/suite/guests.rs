@@ -1,7 +1,7 @@
 //! Guests that the lab brings, booted by a stock VMM on the node's KVM: proof that both are real.
 
 use anyhow::{Context, Result, ensure};
-use corten_tests::lab::{in_node, lab, own_tests_in_node};
+use corten_tests::lab::{in_node, lab, own_tests, own_tests_in_node};
 
 /// A shell function that boots a guest on the node's KVM with Debian's QEMU and shows its console.
 const BOOT: &str = r#"
@@ -78,30 +78,50 @@ fn examples_run(tests: &[&str]) -> Result<()> {
     own_tests_in_node(&[&EXAMPLES[..], &["--isolated"]].concat(), tests).map(drop)
 }
 
+/// What one node does within the time of a test: each boots a guest or two, of which an emulated node takes half a
+/// minute. Those in a network are apart, and so are those for which an ordinary run has no time.
+const ORDINARY: [&str; 4] =
+    ["run::kernel_boot_", "run::container_disk_", "run::disk_boots_", "run::nothing_"];
+const NETWORKED: [&str; 2] = ["run::guest_behind_", "run::guest_in_the_place_of_a_pod_"];
+const OF_HARDWARE: [&str; 3] =
+    ["run::disks_are_found_", "run::four_processors_", "run::another_user_"];
+const OF_LIFE: [&str; 4] =
+    ["run::guest_tells_", "run::guest_agent_", "run::restored_", "run::saved_"];
+const OF_DEBIAN: [&str; 1] = ["run::long_"];
+
 #[test]
 fn examples_run_without_a_cluster() -> Result<()> {
-    let tests = ["run::kernel_boot_", "run::container_disk_", "run::disk_boots_", "run::nothing_"];
-    examples_run(&tests)
+    examples_run(&ORDINARY)
 }
 
 #[test]
 fn examples_with_networks_run_without_a_cluster() -> Result<()> {
-    examples_run(&["run::guest_behind_", "run::guest_in_the_place_of_a_pod_"])
+    examples_run(&NETWORKED)
 }
 
-/// Each boots a guest or two, of which an emulated node takes half a minute.
 #[test]
 fn long_everything_of_a_guest_without_a_cluster() -> Result<()> {
-    let disks = ["run::disks_are_found_", "run::four_processors_", "run::another_user_"];
-    examples_run(&disks)?;
-    examples_run(&["run::guest_tells_", "run::guest_agent_", "run::restored_", "run::saved_"])
+    examples_run(&OF_HARDWARE)?;
+    examples_run(&OF_LIFE)
+}
+
+#[test]
+fn every_example_is_run_by_one_of_these() -> Result<()> {
+    let groups = [&ORDINARY[..], &NETWORKED, &OF_HARDWARE, &OF_LIFE, &OF_DEBIAN].concat();
+    let listed = own_tests("run::")?;
+    ensure!(!listed.is_empty());
+    for test in listed {
+        let found = groups.iter().filter(|group| test.starts_with(**group)).count();
+        ensure!(found == 1, "{test} is run {found} times");
+    }
+    Ok(())
 }
 
 /// Debian with systemd and cloud-init takes minutes to boot in a guest of an emulated node.
 #[test]
 fn long_debian_example_runs_without_a_cluster() -> Result<()> {
     let options = [&EXAMPLES[..], &["--isolated", "--asset=container-disk-debian"]].concat();
-    own_tests_in_node(&options, &["run::long_"]).map(drop)
+    own_tests_in_node(&options, &OF_DEBIAN).map(drop)
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use corten_tests::command::{Rig, example, images, status_field};
+use corten_tests::guest::{AGENT, PLACE_FOR_AGENT, TOOLS};
 use serde_json::Value;
 
 /// From the guest's first words to when it waits for its power button.
@@ -334,27 +335,13 @@ fn guest_tells_a_status_of_its_own() -> Result<()> {
     rig.is_clean(&["work.yaml", "result.xml"])
 }
 
-/// The QEMU guest agent in the guest: somebody is logged in, by utmp(5), a disk is mounted, and the clock is wrong.
-const WITH_AGENT: &str = r#"modprobe virtio_console
-        export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-        mount -o ro /dev/vdc /mnt
-        mount -t devtmpfs dev /mnt/dev
-        mount -t proc proc /mnt/proc
-        mount -t sysfs sys /mnt/sys
-        chroot /mnt /sbin/mke2fs -q -F -t ext4 /dev/vdd
-        mount /dev/vdd /mnt/home
-        mount -t tmpfs run /mnt/var/run
-        cp -a /mnt/etc /run/etc
-        mount -t tmpfs etc /mnt/etc
-        cp -a /run/etc/. /mnt/etc/
-        pad() { printf '%s' "$1"; head -c $(($2 - ${#1})) /dev/zero; }
-        {
-        printf '\007\0\0\0\0\0\0\0'; pad tty1 32; pad 1 4; pad person 32; pad '' 264; printf '\0\312\232\073'; pad '' 40
-        } >/mnt/var/run/utmp
-        hostname greeter
-        date -s @1000000000 >/dev/null
-        chroot /mnt qemu-ga --method=virtio-serial --path="$(echo /dev/vport*p1)" --statedir=/dev --pidfile=/dev/agent.pid --daemonize
-        echo "AGENT STARTED""#;
+/// The QEMU guest agent in the guest, on the disk of tools, behind the one of the script.
+fn with_agent() -> String {
+    let disks = "modprobe virtio_console\ntools=/dev/vdc\nscratch=/dev/vdd\n";
+    let script =
+        format!("{disks}{TOOLS}{PLACE_FOR_AGENT}hostname greeter\n{AGENT}echo \"AGENT STARTED\"");
+    script.replace('\n', "\n        ")
+}
 
 /// What the agent tells, and what it is asked to do, by the command.
 #[test]
@@ -366,7 +353,7 @@ fn guest_agent_is_shown_holds_file_systems_still_and_sets_the_clock() -> Result<
     - name: scratch
       emptyDisk: {capacity: 32Mi}
 ";
-    fs::write(&file, work("work", WITH_AGENT) + "\n" + disks)?;
+    fs::write(&file, work("work", &with_agent()) + "\n" + disks)?;
     let tools = format!("tools={}/disk.raw", std::env::var("CORTEN_ASSET_GUEST_TOOLS_DISK")?);
     let mut running = rig.run_file(&file, &["--volume", &tools, "--detach"])?;
     running.close_input();
