@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use corten_launcher::log::chain;
 use corten_link::BootOrigin;
+use corten_resources::shown;
 
 use super::guest;
 use crate::client::{Client, ClientError};
@@ -81,8 +82,8 @@ pub(super) fn info(runtime: &Runtime, name: &str, json: bool) -> Result<u8, Fail
 fn described(status: &Status, now: u64) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{name:<14}{value}");
+        // Much of it is a guest's own word, which is not to reach the terminal as it is. Writing to a String does not fail.
+        let _ = writeln!(text, "{name:<14}{}", shown(value));
     };
     line("name", &status.name);
     line("state", status.state.text());
@@ -171,6 +172,8 @@ pub(super) fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use corten_launcher::guest_agent::AgentReport;
+
     use super::*;
     use crate::protocol::State;
 
@@ -220,6 +223,17 @@ mod tests {
             passed_over: Vec::new(),
         };
         assert_eq!(booted(&disk), ["/vmlinuz of root, partition 2"]);
+    }
+
+    #[test]
+    fn what_a_guest_says_of_itself_does_not_reach_the_terminal_as_it_is() {
+        let mut status = status("first", None);
+        let mut report = AgentReport::default();
+        report.guest.host_name = "a\u{1b}]0;title\u{7}\nname          other".into();
+        status.guest_agent = Some(Box::new(report));
+        let text = described(&status, 0);
+        assert!(text.contains(r"host name     a\u{1b}]0;title\u{7}\nname"), "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("name")).count(), 1, "{text}");
     }
 
     #[test]

@@ -24,8 +24,6 @@ use crate::place::Runtime;
 use crate::protocol::Question;
 use crate::supervisor;
 
-pub(crate) use unused::is_same;
-
 /// Does what the command line says. The status to end with.
 pub fn run(options: Options) -> Result<u8, Failure> {
     let runtime = || Runtime::new(options.runtime.as_deref());

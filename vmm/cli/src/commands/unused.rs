@@ -2,7 +2,7 @@
 
 use corten_resources::types::{VirtualMachineInstance, Volume};
 
-use crate::oci::ImageReference;
+use crate::oci::is_same;
 use crate::options::Run;
 
 /// A warning for each of them.
@@ -42,13 +42,6 @@ fn names(volume: &Volume) -> Vec<&str> {
     if other == volume.name { vec![other] } else { vec![other, &volume.name] }
 }
 
-/// Whether two texts name the same image.
-pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    let parse = |text: &str| text.parse::<ImageReference>();
-    one == other
-        || matches!((parse(one), parse(other)), (Ok(one), Ok(other)) if one.same_as(&other))
-}
-
 fn instead(what: &str, there: &[&str]) -> String {
     match there {
         [] => format!("this VM has no {what}"),
@@ -73,6 +66,7 @@ mod tests {
                 {"name": "more", "dataVolume": {"name": "dv"}},
                 {"name": "base", "ephemeral": {"persistentVolumeClaim": {"claimName": "read"}}},
                 {"name": "local", "hostDisk": {"path": "/d", "type": "Disk"}},
+                {"name": "token", "serviceAccount": {"serviceAccountName": "account"}},
             ],
         }}));
         let arguments = [&["corten", "run", "vm.yaml"], arguments].concat();
@@ -82,7 +76,7 @@ mod tests {
 
     #[test]
     fn what_the_vm_asks_for_is_used_by_each_of_its_names() {
-        for name in ["claim", "data", "dv", "more", "read", "base", "local"] {
+        for name in ["claim", "data", "dv", "more", "read", "base", "local", "account", "token"] {
             assert_eq!(warned(&["--volume", &format!("{name}=/x")]), Vec::<String>::new());
         }
         for name in ["test/kernel", "docker.io/test/kernel:latest", "quay.io/a/b:1"] {
@@ -93,7 +87,7 @@ mod tests {
     #[test]
     fn what_it_does_not_ask_for_is_told_with_what_it_does() {
         let expected = "--volume dta is not used: this VM has no such claim, data volume, host disk or service account, but claim, \
-            data, dv, more, read, base, local";
+            data, dv, more, read, base, local, account, token";
         assert_eq!(warned(&["--volume", "dta=/x"]), [expected]);
         // The disk of an image is no claim.
         assert_eq!(warned(&["--volume", "root=/x"]).len(), 1);

@@ -38,6 +38,6 @@ mod unpack;
 pub use self::credentials::{Credentials, CredentialsError, Login};
 pub use self::digest::{ContentDigest, DigestError};
 pub use self::error::ImageError;
-pub use self::reference::{ImageReference, ReferenceError};
+pub use self::reference::{ImageReference, ReferenceError, is_same};
 pub use self::registry::{Progress, RegistryError, RegistryOptions};
 pub use self::store::{DEFAULT_LIMIT, ImageHandle, ImageStore, PullPolicy, Sources};

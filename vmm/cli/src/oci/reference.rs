@@ -85,6 +85,13 @@ impl ImageReference {
     }
 }
 
+/// Whether two texts name the same image.
+pub fn is_same(one: &str, other: &str) -> bool {
+    let parse = |text: &str| text.parse::<ImageReference>();
+    one == other
+        || matches!((parse(one), parse(other)), (Ok(one), Ok(other)) if one.same_as(&other))
+}
+
 impl FromStr for ImageReference {
     type Err = ReferenceError;
 

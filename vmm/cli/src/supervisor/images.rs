@@ -10,10 +10,10 @@ use corten_launcher::prepare::{ImagePlace, SourceError};
 use corten_resources::types::{ContainerDisk, KernelBootContainer, VirtualMachineInstance};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::commands::is_same;
 use crate::job::Job;
 use crate::oci::{
     Credentials, ImageHandle, ImageReference, ImageStore, PullPolicy, RegistryOptions, Sources,
+    is_same,
 };
 
 /// A file by which a layout is told from a directory of files.
