@@ -249,6 +249,24 @@ impl Writer {
         }
     }
 
+    /// Says a condition of a Pod, this one and no later one of its name. Others' conditions stay, so that it does not matter
+    /// what kubelet has said in between. That it is gone is success.
+    pub async fn say_of_pod(&self, pod: &Pod, condition: &Value) -> Result<(), WriteError> {
+        self.counts.add("Pod", Verb::PatchStatus);
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+        let patch = json!({
+            "metadata": { "uid": pod.uid() },
+            "status": { "conditions": [condition] },
+        });
+        let name = pod.name_any();
+        let result = self.api(pod).patch_status(&name, &parameters, &Patch::Strategic(patch)).await;
+        match result.map_err(|source| failure("say a condition of", pod, source)) {
+            Err(error) if error.is_gone() || error.is_conflict() => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
     /// Sends a merge patch for an object of which only the metadata can be read.
     pub async fn patch_raw<K: Resource<DynamicType = ()>>(
         &self,

@@ -30,6 +30,9 @@ pub const VMI_FINALIZER_OLD: &str = "foregroundDeleteVirtualMachine";
 /// Keeps a launcher Pod until it is proven that nothing of it runs any more, whoever deletes it and however.
 pub const LAUNCHER_FINALIZER: &str = "kubevirt.io/launcher";
 
+/// On launcher Pods, a readiness gate: the guest runs and is not paused. The operator writes the condition of that name.
+pub const UNPAUSED_GATE: &str = "kubevirt.io/virtual-machine-unpaused";
+
 /// Keeps a VirtualMachine until its VirtualMachineInstance is gone, or has been let go.
 pub const VM_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
 /// On VirtualMachineInstances: the generation of the VirtualMachine that they were made from.

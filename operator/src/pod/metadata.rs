@@ -6,22 +6,10 @@ use corten_resources::names::{
     DOMAIN_ANNOTATION, LAUNCH_ATTEMPT_ANNOTATION, LAUNCHER, LAUNCHER_CONTAINER, LAUNCHER_FINALIZER,
     NODE_NAME_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, label_value, launcher_pod_name,
 };
-use corten_resources::validate::Finding;
+use corten_resources::validate::{Finding, check_annotations};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use std::collections::BTreeMap;
-
-/// Annotations that would change what is run, with what to do instead. They are refused, never dropped.
-const REFUSED: [(&str, &str); 2] = [
-    (
-        "hooks.kubevirt.io/hookSidecars",
-        "there are no hooks that change the machine: leave the annotation out",
-    ),
-    (
-        "kubevirt.io/ignitiondata",
-        "there is no fw_cfg device: give the data as userData of a cloudInitConfigDrive",
-    ),
-];
 
 /// Annotations that speak of the object itself, not of what it runs.
 const KEPT_BACK: [&str; 4] = [
@@ -66,10 +54,11 @@ fn annotations(
     name: &str,
 ) -> Result<BTreeMap<String, String>, Finding> {
     let mut annotations = vmi.metadata.annotations.clone().unwrap_or_default();
-    for (refused, why) in REFUSED {
-        if annotations.get(refused).is_some_and(|value| !value.is_empty()) {
-            return Err(Finding::not_served(format!("metadata.annotations[{refused}]"), why));
-        }
+    // Those that would change what is run are refused, never dropped.
+    if let Some(refused) =
+        check_annotations("metadata.annotations", &annotations).into_iter().next()
+    {
+        return Err(refused);
     }
     annotations.retain(|key, _| !key.starts_with(KUBECTL) && !KEPT_BACK.contains(&key.as_str()));
     annotations.insert(DOMAIN_ANNOTATION.to_owned(), name.to_owned());

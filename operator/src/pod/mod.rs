@@ -13,7 +13,7 @@
 //! Of the VirtualMachineInstance, labels and annotations are in the Pod, and names of objects: who may read Pods must not
 //! read what is meant for the guest. The node agent hands the object to the launcher; Secrets are mounted.
 //!
-//! There is no readiness gate: a gate that nobody writes keeps a Pod from ever being ready.
+//! A readiness gate keeps a Pod from being ready until its guest runs, and while it is paused: Services lead to the guest.
 
 mod metadata;
 mod naming;
@@ -31,7 +31,7 @@ pub use volumes::lacks_images;
 
 use crate::Settings;
 use corten_resources::cluster::VirtualMachineInstance;
-use corten_resources::names::LAUNCHER_CONTAINER;
+use corten_resources::names::{LAUNCHER_CONTAINER, UNPAUSED_GATE};
 use corten_resources::types::{Embedded, VirtualMachineInstanceSpec};
 use corten_resources::validate::Finding;
 use k8s_openapi::api::core::v1 as core;
@@ -79,6 +79,9 @@ pub fn launcher_pod(
         containers: vec![container],
         volumes: some(storage.volumes),
         image_pull_secrets: some(storage.pull_secrets),
+        readiness_gates: Some(vec![core::PodReadinessGate {
+            condition_type: UNPAUSED_GATE.to_owned(),
+        }]),
         ..Default::default()
     };
     placement::place(&mut pod, spec)?;

@@ -24,6 +24,9 @@ pub(super) async fn apply(
     if let Some(wanted) = &plan.vmi {
         writer.patch_vmi(vmi, wanted).await?;
     }
+    if let Some((pod, said)) = &plan.gate {
+        writer.say_of_pod(pod, said).await?;
+    }
     for pod in &plan.release {
         writer.release_pod(pod).await?;
     }

@@ -3,6 +3,7 @@
 use super::claims::standing;
 use super::ending::{container, disruption};
 use super::fate::node_name;
+use super::gate::is_opening;
 use super::observe::{Observed, Said};
 use super::status::{self, NOT_RUNNING, set};
 use corten_resources::cluster::VirtualMachineInstance;
@@ -77,6 +78,8 @@ fn ready(vmi: &mut VirtualMachineInstance, pod: &Pod, now: Timestamp) {
     let why = match (vmi.status.phase, of_pod) {
         _ if going => Some(("PodTerminating", terminating.as_str())),
         (Phase::Running, Some(ready)) if ready.status == "True" => None,
+        // Comes with the next word of kubelet, and is not worth a write of its own.
+        (Phase::Running, Some(_)) if is_opening(vmi, pod) => return,
         (Phase::Running, Some(ready)) => Some((
             ready.reason.as_deref().unwrap_or("PodNotReady"),
             ready.message.as_deref().unwrap_or("the Pod is not ready"),

@@ -3,6 +3,7 @@
 use super::conditions::{self, PATIENCE, awaited_for, up_for};
 use super::ending::{self, Setback};
 use super::fate::{Fate, certain_boot_id, fate_on, node_name};
+use super::gate::gate;
 use super::notice::Notice;
 use super::observe::{Observed, attempt};
 use super::plan::{
@@ -78,6 +79,7 @@ pub(super) fn live(
         claims::show(vmi, &observed.claims);
     }
     conditions::follow(vmi, pod, observed, now);
+    plan.gate = gate(vmi, pod, now).map(|said| (Arc::clone(pod), said));
     come_up(vmi, pod, observed, now, plan);
 }
 

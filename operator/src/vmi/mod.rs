@@ -24,6 +24,7 @@
 //! | `status`, `conditions` | what is written on the object |
 //! | `fate` | whether a launcher may still be running: proof of death only |
 //! | `ending` | how a Pod ended, and whether that is the end |
+//! | `gate` | whether its Pod may be ready |
 //! | `claims` | how the claims of volumes stand |
 //! | `orphans` | Pods whose object is gone |
 //! | `unreadable` | objects that our types cannot read |
@@ -35,6 +36,7 @@ mod controller;
 mod deletion;
 mod ending;
 mod fate;
+mod gate;
 mod live;
 mod notice;
 mod observe;

@@ -15,6 +15,7 @@ use corten_resources::types::{ConditionStatus, Phase};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 pub struct Plan {
     /// The object as it should be, if it is not.
     pub vmi: Option<Box<VirtualMachineInstance>>,
+    /// What the readiness gate of its Pod is to say.
+    pub gate: Option<(Arc<Pod>, Value)>,
     /// Pods of which nothing runs any more: they are let go.
     pub release: Vec<Arc<Pod>>,
     /// Pods to delete.

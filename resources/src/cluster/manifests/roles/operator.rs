@@ -38,6 +38,8 @@ fn everywhere() -> Value {
         rule(&[GROUP], &texts(&finalizers), &["update"]),
         // Patched for their finalizer only.
         rule(&[""], &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
+        // The condition of their readiness gate.
+        rule(&[""], &["pods/status"], &["patch"]),
         // Whether a node is lost, and whether a claim is there.
         rule(&[""], &["nodes", "persistentvolumeclaims"], READ),
         // Why a Pod does not get on.

@@ -11,7 +11,7 @@ use crate::guest::{Guest, text};
 use crate::workbench::eventually;
 
 #[test]
-fn instance_runs_after_four_writes_at_most_and_is_ready_after_one_more() -> Result<()> {
+fn instance_runs_after_four_writes_at_most_and_is_ready_after_two_more() -> Result<()> {
     test("writes", |bench, operators| {
         let _agents = Agents::start(bench, operators)?;
         let audit = operators.audit()?;
@@ -32,8 +32,12 @@ fn instance_runs_after_four_writes_at_most_and_is_ready_after_one_more() -> Resu
         // The Pod, its node, Scheduled if its container is seen to run before the guest does, and Running.
         assert!((3..=4).contains(&runs), "{ours:#?}");
         assert_eq!(ours[0].what, "create pods", "{ours:#?}");
-        assert!(ours[1..].iter().all(|it| it.what == "patch virtualmachineinstances"), "{ours:#?}");
-        assert!(ours.len() <= runs + 1, "{ours:#?}");
+        assert!(
+            ours[1..runs].iter().all(|it| it.what == "patch virtualmachineinstances"),
+            "{ours:#?}"
+        );
+        // That its Pod may be ready, and that it is.
+        assert!(ours.len() <= runs + 2, "{ours:#?}");
 
         let phases = object["status"]["phaseTransitionTimestamps"].as_array().cloned();
         let phases = phases.unwrap_or_default();
