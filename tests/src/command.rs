@@ -264,9 +264,14 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub fn end(mut self) -> Result<Ended> {
+    pub fn end(self) -> Result<Ended> {
+        self.end_within(PATIENCE)
+    }
+
+    /// Waits for its end, for so long.
+    pub fn end_within(mut self, patience: Duration) -> Result<Ended> {
         let child = &mut self.child;
-        let ended = wait_until(|| !matches!(child.try_wait(), Ok(None)));
+        let ended = wait_for(patience, || !matches!(child.try_wait(), Ok(None)));
         ended.with_context(|| {
             format!("it stays:\n{}\n{}", text(&self.stdout), text(&self.stderr))
         })?;
@@ -301,8 +306,12 @@ fn text(of: &Text) -> String {
     String::from_utf8_lossy(&bytes).replace('\r', "")
 }
 
-fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_until(is_so: impl FnMut() -> bool) -> Result<()> {
+    wait_for(PATIENCE, is_so)
+}
+
+fn wait_for(patience: Duration, mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let deadline = Instant::now() + patience;
     while !is_so() {
         ensure!(Instant::now() < deadline, "it did not come in time");
         std::thread::sleep(Duration::from_millis(50));

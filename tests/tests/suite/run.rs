@@ -130,7 +130,10 @@ fn container_disk_is_made_what_its_user_data_says() -> Result<()> {
 #[test]
 fn long_debian_is_made_what_its_cloud_config_says() -> Result<()> {
     let rig = Rig::new()?;
-    rig.run_through("vmi-debian-cloud-init", &["--exit-status", "--timeout", "500"])?
+    let mut running = rig.run("vmi-debian-cloud-init", &["--exit-status", "--timeout", "500"])?;
+    running.close_input();
+    running
+        .end_within(Duration::from_secs(520))?
         .with(0)?
         .said("it told status 0")?
         .has_line("USER uid=1000(ada)")?
