@@ -108,6 +108,12 @@ pub static RECIPES: &[Recipe] = &[
         ..GO
     },
     Recipe {
+        name: "helm",
+        parameters: &[("PROGRAMS", "helm.sh/helm/v4/cmd/helm")],
+        files: module!("helm": "go.mod", "go.sum", "tools.go"),
+        ..GO
+    },
+    Recipe {
         name: "samples",
         parameters: &[("PROGRAMS", ".=samples")],
         files: module!(

@@ -1,9 +1,13 @@
 //! Nodes that fail.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
 
 use super::cluster;
-use crate::workbench::kubectl;
+use crate::guest::{Guest, text, vmi};
+use crate::workbench::{Workbench, eventually, kubectl};
 
 /// Connects node 2 again, whatever becomes of the test: the others need it.
 struct Cut;
@@ -22,18 +26,68 @@ impl Drop for Cut {
     }
 }
 
+/// The controller manager waits 50 s for a sign of life.
+fn node_2_becomes(ready: &str) -> Result<()> {
+    let condition = format!("--for=condition=Ready={ready}");
+    kubectl()?.run(&["wait", "node/node2", &condition, "--timeout=240s"])?;
+    Ok(())
+}
+
 #[test]
 fn node_that_is_cut_off_is_not_ready_until_it_is_healed() -> Result<()> {
-    let kubectl = kubectl()?;
-    let wait = |condition: &str, timeout: &str| {
-        kubectl.run(&["wait", "node/node2", &format!("--for=condition=Ready={condition}"), timeout])
-    };
     let cut = Cut::node_2()?;
-    // The controller manager waits 50 s for a sign of life.
-    wait("Unknown", "--timeout=240s").context("it does not become unknown")?;
+    node_2_becomes("Unknown").context("it does not become unknown")?;
     // The lab's own way into the node is not the network.
     assert_eq!(cluster(&["node-shell", "2", "--", "echo", "alive"])?, "alive\n");
     drop(cut);
-    wait("True", "--timeout=120s").context("it does not come back")?;
-    Ok(())
+    node_2_becomes("True").context("it does not come back")
+}
+
+/// A guest on a node that nobody hears of runs on; whoever forces its Pod away starts no second one.
+#[test]
+fn long_forced_deletion_on_a_node_that_is_cut_off_starts_no_second_guest() -> Result<()> {
+    Workbench::test("forced", |bench| {
+        let mut spec = vmi("kept", "corten.end=tick")["spec"].take();
+        spec["nodeSelector"] = json!({ "kubernetes.io/hostname": "node2" });
+        bench.create(json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": { "name": "kept" },
+            "spec": { "runStrategy": "Always", "template": { "spec": spec } },
+        }))?;
+        let guest = Guest::new(bench, "kept");
+        let instance = eventually("it does not run", || {
+            let object = guest.object()?;
+            ensure!(object["status"]["phase"] == "Running", "{object}");
+            Ok(object)
+        })?;
+        let uid = text(&instance["metadata"]["uid"]);
+        let pod = text(&guest.pod()?["metadata"]["name"]).to_owned();
+        let cut = Cut::node_2()?;
+        node_2_becomes("Unknown")?;
+        bench.run(&["delete", "pod", &pod, "--force", "--grace-period=0", "--wait=false"])?;
+        eventually("nobody says that its node does not answer", || {
+            let object = guest.object()?;
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let silent = conditions.iter().any(|it| it["reason"] == "NodeUnresponsive");
+            ensure!(silent, "{object}");
+            Ok(())
+        })?;
+        // Long enough for a second one to be made, and to get a node.
+        for _ in 0..20 {
+            let pods = guest.pods()?;
+            ensure!(pods.len() == 1 && text(&pods[0]["metadata"]["name"]) == pod, "{pods:?}");
+            ensure!(text(&guest.object()?["metadata"]["uid"]) == uid, "it was made anew");
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        drop(cut);
+        node_2_becomes("True")?;
+        // Its kubelet hears of the deletion, and ends it: that is the proof, and the next one may run.
+        eventually("no new one runs", || {
+            let object = guest.object()?;
+            let is_new = text(&object["metadata"]["uid"]) != uid;
+            ensure!(is_new && object["status"]["phase"] == "Running", "{object}");
+            Ok(())
+        })
+    })
 }

@@ -10,7 +10,7 @@ use crate::control_plane::test;
 use crate::guest::{Guest, text};
 use crate::workbench::eventually;
 
-fn kubevirt(operators: &Operators) -> Result<Value> {
+pub(super) fn kubevirt(operators: &Operators) -> Result<Value> {
     let list = operators.kubectl.run(&["-n", SYSTEM, "get", "kubevirt", "-o", "json"])?;
     let list: Value = serde_json::from_str(&list)?;
     list["items"].get(0).cloned().context("there is no KubeVirt object")
@@ -34,7 +34,7 @@ fn patch(operators: &Operators, patch: &Value) -> Result<()> {
 }
 
 /// Names of what is installed by it.
-fn installed(operators: &Operators) -> Result<Vec<String>> {
+pub(super) fn installed(operators: &Operators) -> Result<Vec<String>> {
     let kinds = "daemonsets,mutatingwebhookconfigurations,validatingwebhookconfigurations,\
                  validatingadmissionpolicies,validatingadmissionpolicybindings";
     let names = operators.kubectl.run(&[
@@ -50,7 +50,7 @@ fn installed(operators: &Operators) -> Result<Vec<String>> {
 }
 
 /// Waits until no instance of any test is left.
-fn without_instances(operators: &Operators) -> Result<()> {
+pub(super) fn without_instances(operators: &Operators) -> Result<()> {
     eventually("instances of other tests are left", || {
         let left = operators.kubectl.run(&["get", "vmi", "-A", "-o", "name"])?;
         ensure!(left.is_empty(), "{left}");

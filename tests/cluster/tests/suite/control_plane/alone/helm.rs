@@ -1,0 +1,111 @@
+//! The chart, with Helm itself.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::install::{installed, kubevirt, without_instances};
+use crate::control_plane::agent::Agents;
+use crate::control_plane::objects::{Object, checkout, install, objects_in, vmi};
+use crate::control_plane::operator::{Operators, REPLICAS, SYSTEM};
+use crate::control_plane::test;
+use crate::workbench::Workbench;
+
+const RELEASE: &str = "corten";
+
+/// Helm, in the namespace of the installation.
+struct Helm {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    home: tempfile::TempDir,
+}
+
+impl Helm {
+    fn new(operators: &Operators) -> Result<Self> {
+        let program = std::env::var_os("CORTEN_HELM");
+        let program =
+            program.context("CORTEN_HELM is not set: run this by `scripts/test --long cluster`")?;
+        let kubeconfig = operators.kubectl.kubeconfig.clone();
+        Ok(Self { program: program.into(), kubeconfig, home: tempfile::tempdir()? })
+    }
+
+    /// Runs it, and returns what it printed; fails with what it complained of.
+    fn run(&self, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(&self.program)
+            .args(["--namespace", SYSTEM])
+            .args(arguments)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", self.home.path())
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "helm {}: {said}", arguments.join(" "));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// Takes away what the manifests brought, and what came of it.
+fn remove(operators: &Operators) -> Result<()> {
+    without_instances(operators)?;
+    operators.kubectl.run(&["-n", SYSTEM, "delete", "--timeout=120s", "kubevirt", "--all"])?;
+    REPLICAS.into_iter().try_for_each(|number| operators.kill(number))?;
+    let objects: Vec<Value> = objects_in(&checkout("resources/manifests"))?
+        .into_iter()
+        .map(|(_, object)| object)
+        .filter(|object| !matches!(object["kind"].as_str(), Some("Namespace" | "KubeVirt")))
+        .collect();
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+    let delete = ["delete", "--ignore-not-found", "--timeout=60s", "-f", "-"];
+    operators.kubectl.feed(&delete, &list.to_string()).map(drop)
+}
+
+/// An installation by the chart, from its first day to its last.
+fn live(helm: &Helm, bench: &Workbench, operators: &Operators) -> Result<()> {
+    let chart = checkout("resources/chart").display().to_string();
+    // The operators are processes of this test, not Pods.
+    helm.run(&["install", RELEASE, &chart, "--create-namespace", "--set", "replicas=0"])?;
+    operators.start()?;
+    let _agents = Agents::start(bench, operators)?;
+    bench.create(vmi("charted"))?;
+    let instance = Object::new(bench, "vmi", "charted");
+    let running = instance.reaches("/status/phase", "Running")?;
+
+    let ratio = "configuration.developerConfiguration.cpuAllocationRatio=5";
+    helm.run(&["upgrade", RELEASE, &chart, "--reuse-values", "--set", ratio])?;
+    let configuration = &kubevirt(operators)?["spec"]["configuration"];
+    assert_eq!(configuration["developerConfiguration"]["cpuAllocationRatio"], 5);
+
+    // Whoever takes it away under running VMs loses none of them, and can go on where it stopped.
+    let refused = helm.run(&["uninstall", RELEASE]).err().context("it was taken away")?;
+    assert!(refused.to_string().contains("VirtualMachineInstance"), "{refused}");
+    assert!(kubevirt(operators)?["metadata"]["deletionTimestamp"].is_null());
+    assert_eq!(instance.get()?["metadata"]["uid"], running["metadata"]["uid"]);
+    assert_eq!(instance.get()?["status"]["phase"], "Running");
+    helm.run(&["upgrade", "--install", RELEASE, &chart, "--set", "replicas=0"])?;
+    operators.start()?;
+    instance.delete()?;
+
+    operators.kubectl.run(&["-n", SYSTEM, "delete", "--timeout=120s", "kubevirt", "--all"])?;
+    helm.run(&["uninstall", RELEASE])?;
+    assert_eq!(installed(operators)?, [""; 0]);
+    let services = ["-n", SYSTEM, "get", "deployments,services,serviceaccounts", "-o", "name"];
+    let left = operators.kubectl.run(&services)?;
+    assert!(!left.contains("corten"), "{left}");
+    Ok(())
+}
+
+#[test]
+fn long_chart_installs_is_changed_and_goes() -> Result<()> {
+    test("chart", |bench, operators| {
+        let helm = Helm::new(operators)?;
+        remove(operators)?;
+        let lived = live(&helm, bench, operators);
+        // The next test finds what the first one found, whatever happened here.
+        if lived.is_err() {
+            let _ = helm.run(&["uninstall", RELEASE, "--ignore-not-found"]);
+        }
+        let restored = install(&operators.kubectl).and_then(|()| operators.start());
+        lived.and(restored)
+    })
+}
