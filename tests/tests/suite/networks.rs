@@ -206,7 +206,7 @@ fn flood_on_one_interface_leaves_disk_and_the_other_interface_going() -> Result<
         tool socat TCP-LISTEN:7,bind=10.100.1.2,fork,reuseaddr PIPE &
         until tool socat -u OPEN:/dev/null TCP:10.100.1.2:7; do sleep 0.2; done
         echo LISTENING
-        ping -c 1 10.100.0.1 >/dev/null
+        until ping -c 1 10.100.0.1 >/dev/null; do sleep 0.2; done
         echo READY
         until [ "$(cat /sys/class/net/eth0/statistics/rx_packets)" -gt 2000 ]; do sleep 0.1; done
         tool fio --name=verify --filename=/dev/vdc --rw=randwrite --bs=4k --size=4m --direct=1 --verify=crc32c \
