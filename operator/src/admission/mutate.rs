@@ -9,6 +9,7 @@ use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::defaults::{Identity, with_defaults};
 use corten_resources::names::label_value;
 use corten_resources::served::Scope;
+use corten_resources::types::VirtualMachineInstanceStatus;
 use corten_resources::validate::{Finding, decode};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -43,8 +44,11 @@ fn instance(request: &Request, now: Timestamp) -> Result<Answer, Refusal> {
     }
     let mut vmi = read(sent)?;
     let before = written(&vmi)?;
-    // Made anew, so that nothing of it can be somebody else's.
-    vmi.status = Default::default();
+    // Made anew, so that nothing of it can be somebody else's; a policy lets only the operator name a revision.
+    vmi.status = VirtualMachineInstanceStatus {
+        virtual_machine_revision_name: vmi.status.virtual_machine_revision_name,
+        ..Default::default()
+    };
     let name = vmi.metadata.name.clone().unwrap_or_default();
     let namespace = vmi.metadata.namespace.clone().unwrap_or_else(|| request.namespace.clone());
     // It has no uid yet. What is derived from its name stays the same when it is made again; one whose name is generated
@@ -61,12 +65,28 @@ fn instance(request: &Request, now: Timestamp) -> Result<Answer, Refusal> {
 }
 
 /// There is no status, or one such as is made here: the API server asks again when another webhook has changed the object.
+/// An instance of a VirtualMachine comes with the revision that it is made from.
 fn is_ours(status: &Value) -> bool {
     const FIELDS: [&str; 4] = ["conditions", "phase", "phaseTransitionTimestamps", "runtimeUser"];
     let Some(status) = status.as_object() else { return status.is_null() };
-    status.is_empty()
-        || (status.keys().all(|name| FIELDS.contains(&name.as_str()))
-            && status.get("phase") == Some(&json!("Pending")))
+    let said = || {
+        status
+            .iter()
+            .filter(|(name, value)| *name != "virtualMachineRevisionName" && !says_nothing(value))
+    };
+    said().all(|(name, _)| FIELDS.contains(&name.as_str()))
+        && (said().next().is_none() || status.get("phase") == Some(&json!("Pending")))
+}
+
+/// Clients send fields that nobody has filled in: KubeVirt's own an empty `guestOSInfo`, others an empty phase.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.values().all(says_nothing),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 /// The object as our types have it.

@@ -169,6 +169,23 @@ fn status_of_a_new_instance_is_refused() {
 }
 
 #[test]
+fn status_that_says_nothing_but_a_revision_is_taken() {
+    for status in [
+        json!({}),
+        json!({ "phase": "", "guestOSInfo": {}, "conditions": [] }),
+        json!({ "virtualMachineRevisionName": "revision-start-vm-1" }),
+    ] {
+        let revision = status["virtualMachineRevisionName"].clone();
+        let sent = vmi(|vmi| vmi["status"] = status);
+        let response = response(MUTATE, &review("CREATE", &sent, &json!(null)), None);
+        assert_eq!(response["allowed"], true, "{response}");
+        let stored = patched(&sent, &response);
+        assert_eq!(stored["status"]["phase"], "Pending");
+        assert_eq!(stored["status"]["virtualMachineRevisionName"], revision);
+    }
+}
+
+#[test]
 fn an_update_of_an_instance_is_left_as_it_is() {
     let sent = vmi(|vmi| vmi["metadata"]["labels"] = json!({ "a": "b" }));
     let response = response(MUTATE, &review("UPDATE", &sent, &vmi(|_| ())), None);

@@ -23,7 +23,13 @@ pub(super) fn policy(namespace: &str) -> Vec<Value> {
     let all = |terms: Vec<String>| terms.join(" && ");
     let kept =
         all([same("?status")].into_iter().chain(reported.iter().map(|path| same(path))).collect());
-    let absent = all(["?status.?activePods", "?status.?nodeName", "?status.?interfaces"]
+    let nobodys = [
+        "?status.?activePods",
+        "?status.?nodeName",
+        "?status.?interfaces",
+        "?status.?virtualMachineRevisionName",
+    ];
+    let absent = all(nobodys
         .map(str::to_owned)
         .iter()
         .chain(&reported)

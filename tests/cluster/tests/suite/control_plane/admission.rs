@@ -80,12 +80,12 @@ fn what_cannot_be_served_is_refused_by_its_path() -> Result<()> {
 fn what_has_no_effect_is_stored_with_a_warning() -> Result<()> {
     test("warned", |bench, _| {
         let mut object = vmi("warned");
-        set(&mut object, "spec/domain/devices/blockMultiQueue", json!(true));
+        set(&mut object, "spec/domain/cpu/maxSockets", json!(4));
         let (stored, said) = said(bench, &object)?;
         assert!(stored, "{said}");
-        assert!(said.contains("Warning: ") && said.contains("blockMultiQueue"), "{said}");
+        assert!(said.contains("Warning: ") && said.contains("maxSockets"), "{said}");
         let kept = Object::new(bench, "vmi", "warned").get()?;
-        assert_eq!(kept["spec"]["domain"]["devices"]["blockMultiQueue"], true);
+        assert_eq!(kept["spec"]["domain"]["cpu"]["maxSockets"], 4);
         Ok(())
     })
 }

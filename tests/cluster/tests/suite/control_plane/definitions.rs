@@ -83,7 +83,7 @@ fn explain_says_what_a_field_does_and_whether_it_is_served() -> Result<()> {
         for (field, words) in [
             ("vmi.spec.nodeSelector", "Served"),
             ("vmi.spec.domain.launchSecurity", "Not served"),
-            ("vmi.spec.domain.devices.blockMultiQueue", "No effect"),
+            ("vmi.spec.domain.cpu.maxSockets", "No effect"),
             ("vm.spec.runStrategy", "Served"),
             ("vm.spec.template.spec.domain.launchSecurity", "Not served"),
             ("kubevirt.spec.configuration.developerConfiguration.cpuAllocationRatio", "Served"),
