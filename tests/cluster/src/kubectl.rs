@@ -53,8 +53,9 @@ impl Kubectl {
 
     /// Applies manifests, JSON or YAML.
     pub fn apply(&self, manifests: &str) -> Result<()> {
-        // Server-side: spares it the download of all schemas.
-        let arguments = ["apply", "--server-side", "--validate=false", "-f", "-"];
+        // Server-side: spares it the download of all schemas. Whoever wrote a field before has it no longer.
+        let arguments =
+            ["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", "-"];
         self.feed(&arguments, manifests).map(|_| ())
     }
 }

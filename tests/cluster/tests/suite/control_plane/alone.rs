@@ -4,3 +4,4 @@ mod crashes;
 mod helm;
 mod install;
 mod scale;
+mod unreadable;

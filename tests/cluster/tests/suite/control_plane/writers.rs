@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::agent::{Agents, Nodes, client, runtime, vmis};
 use super::objects::{Object, launchers, vmi};
-use super::operator::{Operators, account};
+use super::operator::Operators;
 use super::test;
 use crate::guest::text;
 use crate::workbench::{Workbench, eventually, two_nodes};
@@ -128,26 +128,5 @@ fn as_agent(bench: &Workbench, operators: &Operators, node: &str, patch: &Value)
         let all: Api<DynamicObject> = Api::namespaced_with(agent, &bench.namespace, &vmis());
         all.patch("bound", &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
-    })
-}
-
-#[test]
-fn object_that_cannot_be_read_is_told_so_and_stops_nobody_else() -> Result<()> {
-    test("unreadable", |bench, operators| {
-        let _agents = Agents::start(bench, operators)?;
-        bench.create(vmi("poison"))?;
-        let poison = Object::new(bench, "vmi", "poison");
-        poison.reaches("/status/phase", "Running")?;
-        // A size that is none: of a type that the schema takes, in a field that admission does not look at.
-        let operator = format!("--as={}", account(super::operator::OPERATOR));
-        let sizes = json!({ "status": { "memory": { "guestCurrent": "a lot" } } });
-        poison.patch_as(&[&operator], &sizes)?;
-        bench.create(vmi("next"))?;
-        Object::new(bench, "vmi", "next").reaches("/status/phase", "Running")?;
-        let told = poison.condition("Synchronized", "False")?;
-        assert!(text(&told["message"]).contains("memory"), "{told}");
-        poison
-            .patch_as(&[&operator], &json!({ "status": { "memory": { "guestCurrent": null } } }))?;
-        poison.delete()
     })
 }

@@ -73,25 +73,28 @@ fn live(helm: &Helm, bench: &Workbench, operators: &Operators) -> Result<()> {
 
     let ratio = "configuration.developerConfiguration.cpuAllocationRatio=5";
     helm.run(&["upgrade", RELEASE, &chart, "--reuse-values", "--set", ratio])?;
-    let configuration = &kubevirt(operators)?["spec"]["configuration"];
-    assert_eq!(configuration["developerConfiguration"]["cpuAllocationRatio"], 5);
+    let changed = kubevirt(operators)?;
+    let developer = &changed["spec"]["configuration"]["developerConfiguration"];
+    ensure!(developer["cpuAllocationRatio"] == 5, "{changed}");
 
     // Whoever takes it away under running VMs loses none of them, and can go on where it stopped.
-    let refused = helm.run(&["uninstall", RELEASE]).err().context("it was taken away")?;
-    assert!(refused.to_string().contains("VirtualMachineInstance"), "{refused}");
-    assert!(kubevirt(operators)?["metadata"]["deletionTimestamp"].is_null());
-    assert_eq!(instance.get()?["metadata"]["uid"], running["metadata"]["uid"]);
-    assert_eq!(instance.get()?["status"]["phase"], "Running");
-    helm.run(&["upgrade", "--install", RELEASE, &chart, "--set", "replicas=0"])?;
+    ensure!(helm.run(&["uninstall", RELEASE]).is_err(), "it was taken away");
+    ensure!(kubevirt(operators)?["metadata"]["deletionTimestamp"].is_null());
+    let kept = instance.get()?;
+    ensure!(kept["metadata"]["uid"] == running["metadata"]["uid"], "{kept}");
+    ensure!(kept["status"]["phase"] == "Running", "{kept}");
+    // Helm takes its release for one that is going: the operator comes back by the manifests.
+    install(&operators.kubectl)?;
     operators.start()?;
     instance.delete()?;
 
     operators.kubectl.run(&["-n", SYSTEM, "delete", "--timeout=120s", "kubevirt", "--all"])?;
     helm.run(&["uninstall", RELEASE])?;
-    assert_eq!(installed(operators)?, [""; 0]);
+    let left = installed(operators)?;
+    ensure!(left.is_empty(), "{left:?}");
     let services = ["-n", SYSTEM, "get", "deployments,services,serviceaccounts", "-o", "name"];
     let left = operators.kubectl.run(&services)?;
-    assert!(!left.contains("corten"), "{left}");
+    ensure!(!left.contains("corten"), "{left}");
     Ok(())
 }
 
@@ -102,9 +105,6 @@ fn long_chart_installs_is_changed_and_goes() -> Result<()> {
         remove(operators)?;
         let lived = live(&helm, bench, operators);
         // The next test finds what the first one found, whatever happened here.
-        if lived.is_err() {
-            let _ = helm.run(&["uninstall", RELEASE, "--ignore-not-found"]);
-        }
         let restored = install(&operators.kubectl).and_then(|()| operators.start());
         lived.and(restored)
     })
