@@ -1,6 +1,7 @@
 //! What a VirtualMachineInstance asks for, with its defaults. Pure: operator, agent, launcher and CLI read it alike.
 
 mod devices;
+pub mod limits;
 mod source;
 
 pub use devices::{Binding, DISK_SERIAL_LENGTH};

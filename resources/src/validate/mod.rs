@@ -11,7 +11,7 @@
 //! | `table` | every field, against [`served`] |
 //! | `domain` | processors, memory, firmware |
 //! | `life` | grace period, start, probes, names |
-//! | `disks`, `volumes` | disks, what they hold, and that they match |
+//! | `disks`, `volumes`, `downward_api` | disks, what they hold, and that they match |
 //! | `networks` | interfaces, networks, and that they match |
 //! | `places` | that all devices have a place |
 //! | `annotations` | what KubeVirt's users ask for by annotations |
@@ -23,6 +23,7 @@ mod annotations;
 mod decode;
 mod disks;
 mod domain;
+mod downward_api;
 mod kubevirt;
 mod life;
 mod metadata;

@@ -24,6 +24,21 @@ pub(super) fn is_contained(path: &str) -> bool {
     !path.contains('\0') && !path.split('/').any(|part| part == "..")
 }
 
+/// A text of printable ASCII.
+pub(super) fn is_printable(text: &str) -> bool {
+    text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
+/// A domain in which short names are looked for. The root, which Kubernetes allows, is one.
+pub(super) fn is_search_domain(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    name.is_empty() || name.len() <= 253 && name.split('.').all(is_label)
+}
+
 /// A time as Go writes it: numbers with units, such as `1h30m`.
 pub(super) fn is_duration(text: &str) -> bool {
     let mut rest = text;

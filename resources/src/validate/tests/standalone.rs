@@ -5,7 +5,7 @@ use crate::validate::{Finding, validate};
 use serde_json::{Value, json};
 
 /// What there is to say of a machine that can be run, with `change` made to its JSON.
-fn judged(change: impl FnOnce(&mut Value)) -> Vec<Finding> {
+pub(super) fn judged(change: impl FnOnce(&mut Value)) -> Vec<Finding> {
     let mut spec = json!({
         "domain": {
             "memory": { "guest": "1Mi" },
@@ -25,7 +25,7 @@ fn judged(change: impl FnOnce(&mut Value)) -> Vec<Finding> {
 }
 
 /// Sets what is at a pointer, and whatever leads there.
-fn set(spec: &mut Value, pointer: &str, value: Value) {
+pub(super) fn set(spec: &mut Value, pointer: &str, value: Value) {
     let mut at = spec;
     for name in pointer.split('/').skip(1) {
         at = match name.parse::<usize>() {
@@ -36,11 +36,11 @@ fn set(spec: &mut Value, pointer: &str, value: Value) {
     *at = value;
 }
 
-fn refusals(findings: &[Finding]) -> Vec<&str> {
+pub(super) fn refusals(findings: &[Finding]) -> Vec<&str> {
     findings.iter().filter(|it| it.is_refusal()).map(|it| it.path.as_str()).collect()
 }
 
-fn warnings(findings: &[Finding]) -> Vec<&str> {
+pub(super) fn warnings(findings: &[Finding]) -> Vec<&str> {
     findings.iter().filter(|it| !it.is_refusal()).map(|it| it.path.as_str()).collect()
 }
 
@@ -445,7 +445,7 @@ fn what_cannot_be_is_refused_by_its_path() {
         ),
         (
             "/volumes/0",
-            json!({ "name": "root", "downwardAPI": { "fields": [{ "path": "/x", "fieldRef": { "fieldPath": "a" } }] } }),
+            json!({ "name": "root", "downwardAPI": { "fields": [{ "path": "/x", "fieldRef": { "fieldPath": "metadata.name" } }] } }),
             "spec.volumes[0].downwardAPI.fields[0].path".into(),
         ),
         (
