@@ -122,7 +122,7 @@ fn judge(
     match serde_json::to_value(spec) {
         Ok(value) => {
             let table = served::table(kind);
-            Walk { table, scope, findings: &mut findings }.look("spec", "spec", &value);
+            Walk { kind, table, scope, findings: &mut findings }.look("spec", "spec", &value);
         }
         Err(error) => findings.push(Finding::invalid("spec", error.to_string())),
     }
