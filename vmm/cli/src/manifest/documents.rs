@@ -139,7 +139,10 @@ fn parse_each(
     file: &str,
     text: &str,
 ) -> Result<Vec<Result<Document, ManifestError>>, ManifestError> {
-    let values: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+    // As kubectl reads them: `010` is eight.
+    let how = serde_saphyr::options! { legacy_octal_numbers: true };
+    let values = serde_saphyr::from_multiple_with_options(text, how);
+    let values: Vec<Value> = values.map_err(|error| {
         // Its text draws the place over several lines; the first one says all.
         let text = error.to_string().lines().next().unwrap_or_default().to_owned();
         ManifestError::Yaml { file: file.into(), text }
@@ -212,6 +215,15 @@ mod tests {
         let titles: Vec<String> = documents.iter().map(Document::title).collect();
         assert_eq!(titles, ["Secret s", "VirtualMachine m", "ConfigMap without a name"]);
         assert_eq!(documents.iter().filter(|document| document.is_machine()).count(), 1);
+    }
+
+    #[test]
+    fn numbers_with_leading_zeros_are_octal_as_kubectl_has_them() {
+        let text = "{apiVersion: v1, kind: A, a: 010, b: 0400000000, c: '010', d: 0, e: 10, f: -010, g: 0o10}";
+        let value = parse("f", text).unwrap().remove(0).value;
+        assert_eq!((&value["a"], &value["b"]), (&8.into(), &0o400_000_000.into()));
+        assert_eq!((&value["c"], &value["d"]), (&"010".into(), &0.into()));
+        assert_eq!((&value["e"], &value["f"], &value["g"]), (&10.into(), &(-8).into(), &8.into()));
     }
 
     #[test]
