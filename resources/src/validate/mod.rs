@@ -181,7 +181,11 @@ struct Findings {
 }
 
 impl Findings {
+    /// Keeps it, unless it was said before in the same words: several rules may read one amount.
     fn push(&mut self, finding: Finding) {
+        if self.kept.contains(&finding) {
+            return;
+        }
         let count = &mut self.counts[usize::from(!finding.is_refusal())];
         *count += 1;
         if *count <= MOST_FINDINGS {

@@ -25,12 +25,14 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) 
     for (index, interface) in interfaces.iter().enumerate() {
         let path = format!("{PATH}[{index}]");
         let name = format!("{path}.name");
-        check_label(&name, &interface.name, findings);
+        let is_named = check_label(&name, &interface.name, findings);
         let twice =
             || Finding::invalid(&name, format!("two interfaces are called {:?}", interface.name));
-        check_first(&mut names, interface.name.as_str(), twice, findings);
+        if is_named {
+            check_first(&mut names, interface.name.as_str(), twice, findings);
+        }
         let network = networks.get(interface.name.as_str()).copied();
-        if network.is_none() {
+        if is_named && network.is_none() {
             let message =
                 format!("there is no network {:?} for it in spec.networks", interface.name);
             findings.push(Finding::missing(&name, message));
@@ -155,11 +157,13 @@ fn check_networks(
     for (index, network) in spec.networks.iter().enumerate() {
         let path = format!("spec.networks[{index}]");
         let name = format!("{path}.name");
-        check_label(&name, &network.name, findings);
+        let is_named = check_label(&name, &network.name, findings);
         let twice =
             || Finding::invalid(&name, format!("two networks are called {:?}", network.name));
-        check_first(&mut names, network.name.as_str(), twice, findings);
-        if !interfaces.contains(network.name.as_str()) {
+        if is_named {
+            check_first(&mut names, network.name.as_str(), twice, findings);
+        }
+        if is_named && !interfaces.contains(network.name.as_str()) {
             let message = format!("there is no interface {:?} on it in {PATH}", network.name);
             findings.push(Finding::missing(&name, message));
         }

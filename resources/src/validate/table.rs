@@ -1,10 +1,10 @@
 //! An object against the table of served fields.
 
 use super::Findings;
-use crate::Kind;
 use crate::finding::Finding;
 use crate::served::{Entry, LATER, Scope, Support, Table};
 use crate::types::has_field;
+use crate::{Kind, cut};
 use serde_json::Value;
 
 /// Said of a field that no object has.
@@ -114,9 +114,10 @@ impl Walk<'_> {
 
     fn judge(&mut self, entry: &Entry, path: &str, value: &Value) {
         let written = || value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let refused = |served: &[&str]| {
-            let wanted = served.join(" or ");
-            Finding::not_served(path, format!("{} is not served; only {wanted} is", written()))
+        let refused = |wanted: String| {
+            let written = written();
+            let message = format!("{} is not served; only {wanted}", cut(&written));
+            Finding::not_served(path, message)
         };
         if is_blank(value) {
             return;
@@ -124,12 +125,17 @@ impl Walk<'_> {
         match entry.support(self.scope) {
             Support::Served | Support::Partly(_) => {}
             Support::Only(values) if values.contains(&written().as_str()) => {}
-            Support::Only(values) => self.findings.push(refused(values)),
+            Support::Only(values) => {
+                self.findings.push(refused(format!("{} is", values.join(" or "))));
+            }
             Support::Values { served, .. } if served.contains(&written().as_str()) => {}
             Support::Values { warned, why, .. } if warned.contains(&written().as_str()) => {
                 self.findings.push(Finding::no_effect(path, format!("{}: {why}", written())));
             }
-            Support::Values { served, .. } => self.findings.push(refused(served)),
+            Support::Values { served, warned, .. } => {
+                let (served, warned) = (served.join(" or "), warned.join(" or "));
+                self.findings.push(refused(format!("{served} is, and {warned} with a warning")));
+            }
             _ if is_off(value) => {}
             Support::Harmless(_) if self.is_empty_map(entry, value) => {}
             Support::Harmless(why) => self.findings.push(Finding::no_effect(path, why)),

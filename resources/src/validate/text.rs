@@ -59,8 +59,8 @@ pub(super) fn is_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// Refuses what is not a name.
-pub(super) fn check_label(path: &str, text: &str, findings: &mut Findings) {
+/// Refuses what is not a name. Whether there is one, of which more can be said.
+pub(super) fn check_label(path: &str, text: &str, findings: &mut Findings) -> bool {
     if text.is_empty() {
         findings.push(Finding::missing(path, "it needs a name"));
     } else if !is_label(text) {
@@ -68,6 +68,7 @@ pub(super) fn check_label(path: &str, text: &str, findings: &mut Findings) {
             "a name has at most 63 small letters, digits and dashes, and no dash at its ends";
         findings.push(Finding::invalid(path, message));
     }
+    !text.is_empty()
 }
 
 /// Refuses a value that came before.

@@ -28,9 +28,10 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) 
     for (index, volume) in spec.volumes.iter().enumerate() {
         let path = format!("spec.volumes[{index}]");
         let name = format!("{path}.name");
-        check_label(&name, &volume.name, findings);
         let twice = || Finding::invalid(&name, format!("two volumes are called {:?}", volume.name));
-        check_first(&mut names, volume.name.as_str(), twice, findings);
+        if check_label(&name, &volume.name, findings) {
+            check_first(&mut names, volume.name.as_str(), twice, findings);
+        }
         one_source(&path, volume, findings);
         accounts += usize::from(volume.service_account.is_some());
         if volume.service_account.is_some() && accounts > 1 {

@@ -1,6 +1,9 @@
 //! What those who make the machine would refuse is refused before, by the field's path.
 
 use super::standalone::{judged, refusals, set};
+use crate::Kind;
+use crate::served::Scope;
+use crate::validate::admit;
 use serde_json::{Value, json};
 
 const FIELDS: &str = "spec.volumes[1].downwardAPI.fields";
@@ -126,5 +129,58 @@ fn paths_of_files_can_all_be_on_one_disk() {
         let last = paths.len() - 1;
         let found = refused_files(&paths, "metadata.name");
         assert_eq!(found, [format!("{FIELDS}[{last}].path")], "{paths:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_once_and_where_it_stands() {
+    let table = [
+        (
+            "/domain/resources",
+            json!({ "requests": { "cpu": -1 } }),
+            "spec.domain.resources.requests.cpu",
+        ),
+        (
+            "/domain/resources",
+            json!({ "requests": { "cpu": 300 } }),
+            "spec.domain.resources.requests.cpu",
+        ),
+        ("/domain/cpu", json!({ "cores": 255 }), "spec.domain.cpu.cores"),
+        ("/domain/devices/disks/2", json!({ "disk": {} }), "spec.domain.devices.disks[2].name"),
+        ("/networks/1", json!({ "multus": { "networkName": "m" } }), "spec.networks[1].name"),
+    ];
+    for (pointer, value, path) in table {
+        let found = judged(|spec| {
+            for list in ["/domain/devices/disks", "/networks"] {
+                spec.pointer_mut(list).unwrap().as_array_mut().unwrap().push(Value::Null);
+            }
+            set(spec, pointer, value);
+            for list in ["/domain/devices/disks", "/networks"] {
+                spec.pointer_mut(list).unwrap().as_array_mut().unwrap().retain(|it| !it.is_null());
+            }
+        });
+        assert_eq!(refusals(&found), [path], "{found:?}");
+    }
+}
+
+#[test]
+fn values_that_are_warned_of_are_named_to_whoever_gives_another() {
+    let found = judged(|spec| set(spec, "/domain/devices/disks/0/disk/bus", json!("ide")));
+    let told = "ide is not served; only virtio is, and sata or scsi or usb with a warning";
+    assert_eq!(found[0].message, told);
+}
+
+#[test]
+fn messages_are_short_whatever_they_repeat() {
+    let long = "x ".repeat(50_000);
+    let object = json!({
+        "metadata": { "name": long },
+        "spec": { "hostname": long, long.clone(): 1, "dnsPolicy": long, "domain": {
+            "memory": { "guest": long }, "cpu": { "cores": long, "model": long } } },
+    });
+    let found = admit(Kind::Instance, None, &object, Scope::Standalone);
+    assert!(found.len() >= 4, "{found:?}");
+    for finding in found {
+        assert!(finding.to_string().len() < 2600, "{finding}");
     }
 }
