@@ -1,7 +1,7 @@
 //! Interfaces, networks, and that they match.
 
 use super::Findings;
-use super::text::{check_first, check_label, mac_address, network};
+use super::text::{check_first, check_given, check_label, mac_address, network};
 use crate::finding::Finding;
 use crate::machine::limits::NTP_SERVERS;
 use crate::types::{DhcpOptions, Interface, Network, VirtualMachineInstanceSpec};
@@ -173,6 +173,11 @@ fn check_networks(
             0 => findings.push(Finding::missing(&path, "say which network it is: `pod: {}`")),
             1 => {}
             _ => findings.push(Finding::invalid(&path, "it is one network, not several")),
+        }
+        if let Some(multus) = &network.multus {
+            let path = format!("{path}.multus.networkName");
+            let what = "name the NetworkAttachmentDefinition";
+            check_given(&path, Some(&multus.network_name), what, findings);
         }
         pods += usize::from(network.pod.is_some());
         if network.pod.is_some() && pods > 1 {

@@ -184,3 +184,35 @@ fn messages_are_short_whatever_they_repeat() {
         assert!(finding.to_string().len() < 2600, "{finding}");
     }
 }
+
+#[test]
+fn metadata_is_what_an_api_server_takes() {
+    let spec = json!({ "domain": { "memory": { "guest": "1Mi" } } });
+    let refused = |metadata: Value| {
+        let object = json!({ "metadata": metadata, "spec": spec });
+        let found = admit(Kind::Instance, None, &object, Scope::Standalone);
+        found.into_iter().map(|finding| finding.path).collect::<Vec<_>>()
+    };
+    let good = json!({ "name": "a", "namespace": "shop", "annotations": { "a.b/c": "any thing" },
+        "labels": { "app.kubernetes.io/Name_1": "", "b": "v1.2" } });
+    assert_eq!(refused(good), [""; 0]);
+    let table = [
+        (json!({ "name": "a", "namespace": "../.." }), "metadata.namespace"),
+        (json!({ "name": "a", "labels": { "a b": "c" } }), "metadata.labels[a b]"),
+        (json!({ "name": "a", "labels": { "-": "c" } }), "metadata.labels[-]"),
+        (json!({ "name": "a", "labels": { "a": "b c" } }), "metadata.labels[a]"),
+        (json!({ "name": "a", "annotations": { "A/b/c": "d" } }), "metadata.annotations[A/b/c]"),
+    ];
+    for (metadata, path) in table {
+        assert_eq!(refused(metadata), [path]);
+    }
+}
+
+#[test]
+fn a_network_of_multus_is_named() {
+    let found = judged(|spec| {
+        set(spec, "/networks/0", json!({ "name": "net", "multus": {} }));
+        set(spec, "/domain/devices/interfaces/0", json!({ "name": "net", "bridge": {} }));
+    });
+    assert_eq!(refusals(&found), ["spec.networks[0].multus.networkName"]);
+}
