@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use corten_resources::shown;
 use corten_resources::validate::Finding;
+use corten_resources::{cut, shown};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -17,6 +17,9 @@ const VERSIONS: [&str; 2] = ["kubevirt.io/v1", "kubevirt.io/v1alpha3"];
 pub const INSTANCE: &str = "VirtualMachineInstance";
 /// An object with a template of one.
 pub const MACHINE: &str = "VirtualMachine";
+
+/// Objects that a VM can refer to.
+const SOURCES: [&str; 3] = ["ConfigMap", "PersistentVolumeClaim", "Secret"];
 
 /// Why a file has no objects.
 #[derive(Debug, Error)]
@@ -72,10 +75,19 @@ impl Document {
         self.value["metadata"]["name"].as_str().unwrap_or_default()
     }
 
+    /// Whether it is of KubeVirt's first group.
+    pub fn is_ours(&self) -> bool {
+        VERSIONS.contains(&self.api_version.as_str())
+    }
+
     /// Whether it is one that can be run.
     pub fn is_machine(&self) -> bool {
-        VERSIONS.contains(&self.api_version.as_str())
-            && [INSTANCE, MACHINE].contains(&self.kind.as_str())
+        self.is_ours() && [INSTANCE, MACHINE].contains(&self.kind.as_str())
+    }
+
+    /// Whether it is one that a VM can refer to.
+    pub fn is_source(&self) -> bool {
+        self.api_version == "v1" && SOURCES.contains(&self.kind.as_str())
     }
 
     /// A finding about the instance that is run of it, by its path in the document.
@@ -89,7 +101,7 @@ impl Document {
     /// For messages: `VirtualMachine first`.
     pub fn title(&self) -> String {
         let name = if self.name().is_empty() { "without a name" } else { self.name() };
-        format!("{} {}", shown(&self.kind), shown(name))
+        format!("{} {}", shown(&cut(&self.kind)), shown(&cut(name)))
     }
 }
 
@@ -153,34 +165,37 @@ fn parse_each(
         if value.is_null() {
             continue;
         }
-        let mut take = |value, place: &str| {
-            let no_object = |why| ManifestError::NoObject { file: file.into(), number, why };
-            documents.push(document(file, value, place).map_err(no_object));
-        };
-        match items(&value) {
-            Some(Value::Array(items)) => {
-                for (index, item) in items.iter().enumerate() {
-                    take(item.clone(), &format!("items[{index}]"));
-                }
-            }
-            // A list may be empty, but not something else.
-            Some(Value::Null) => {}
-            Some(_) => documents.push(Err(ManifestError::NoObject {
-                file: file.into(),
-                number,
-                why: "items: it is no list of objects".into(),
-            })),
-            None => take(value, ""),
-        }
+        let mut found = Vec::new();
+        take(file, value, "", &mut found);
+        let no_object = |why| ManifestError::NoObject { file: file.into(), number, why };
+        documents.extend(found.into_iter().map(|document| document.map_err(no_object)));
     }
     Ok(documents)
 }
 
+/// The object at this place in its document, or those of the list there; what is none is told. How deep lists lie in lists is
+/// bounded by the reader of the text.
+fn take(file: &str, mut value: Value, place: &str, found: &mut Vec<Result<Document, String>>) {
+    let inside = |name: String| if place.is_empty() { name } else { format!("{place}.{name}") };
+    match items(&mut value) {
+        Some(Value::Array(items)) => {
+            for (index, item) in items.into_iter().enumerate() {
+                take(file, item, &inside(format!("items[{index}]")), found);
+            }
+        }
+        // A list may be empty, but not something else.
+        Some(Value::Null) => {}
+        Some(_) => {
+            found.push(Err(format!("{}: it is no list of objects", inside("items".to_owned()))));
+        }
+        None => found.push(document(file, value, place)),
+    }
+}
+
 /// What is in a list of objects of any kind; none if it is something else.
-fn items(value: &Value) -> Option<&Value> {
-    const NOTHING: &Value = &Value::Null;
+fn items(value: &mut Value) -> Option<Value> {
     let is_list = value["kind"] == "List" && value["apiVersion"] == "v1";
-    is_list.then(|| value.get("items").unwrap_or(NOTHING))
+    is_list.then(|| value.get_mut("items").map(Value::take).unwrap_or_default())
 }
 
 /// The object at this place in its document, or what it lacks.
@@ -195,7 +210,9 @@ fn document(file: &str, value: Value, place: &str) -> Result<Document, String> {
         Value::String(_) | Value::Null => {
             Err(format!("{}: it is missing: every object has one, such as {example}", path(name)))
         }
-        other => Err(format!("{}: {other} is no text such as {example}", path(name))),
+        other => {
+            Err(format!("{}: {} is no text such as {example}", path(name), cut(&other.to_string())))
+        }
     };
     let api_version = field("apiVersion", "kubevirt.io/v1")?;
     let kind = field("kind", INSTANCE)?;
@@ -215,6 +232,23 @@ mod tests {
         let titles: Vec<String> = documents.iter().map(Document::title).collect();
         assert_eq!(titles, ["Secret s", "VirtualMachine m", "ConfigMap without a name"]);
         assert_eq!(documents.iter().filter(|document| document.is_machine()).count(), 1);
+    }
+
+    #[test]
+    fn objects_of_a_list_in_a_list_are_found() {
+        let inner = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod}]}";
+        let text = format!("apiVersion: v1\nkind: List\nitems: [{inner}, {inner}]\n");
+        let documents = parse("f", &text).unwrap();
+        let kinds: Vec<&str> = documents.iter().map(|document| document.kind.as_str()).collect();
+        assert_eq!(kinds, ["Pod", "Pod"]);
+    }
+
+    #[test]
+    fn of_a_long_name_the_beginning_is_told() {
+        let text =
+            format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {}}}}}", "x".repeat(100_000));
+        let title = parse("f", &text).unwrap()[0].title();
+        assert_eq!(title, format!("Pod {}…", "x".repeat(40)));
     }
 
     #[test]
@@ -249,6 +283,10 @@ mod tests {
             (
                 "apiVersion: v1\nkind: List\nitems: 5\n",
                 "items: it is no list of objects".to_owned(),
+            ),
+            (
+                "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List, items: [{apiVersion: v1}]}]}",
+                format!("items[0].items[0].kind: {missing} VirtualMachineInstance"),
             ),
         ];
         for (text, why) in cases {
