@@ -11,6 +11,10 @@ use thiserror::Error;
 
 /// A Secret has at most 1 MiB; this is for whoever names the wrong file.
 const MAX_BYTES: u64 = 16 << 20;
+/// What a text may come to: levels, values of all documents, documents. `docs/run.md` names them.
+const MAX_DEPTH: usize = 64;
+const MAX_VALUES: usize = 250_000;
+const MAX_DOCUMENTS: usize = 1024;
 /// Versions of the API whose objects are ours.
 const VERSIONS: [&str; 2] = ["kubevirt.io/v1", "kubevirt.io/v1alpha3"];
 /// An object that is run.
@@ -152,7 +156,14 @@ fn parse_each(
     text: &str,
 ) -> Result<Vec<Result<Document, ManifestError>>, ManifestError> {
     // As kubectl reads them: `010` is eight.
-    let how = serde_saphyr::options! { legacy_octal_numbers: true };
+    let how = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            max_nodes: MAX_VALUES,
+            max_documents: MAX_DOCUMENTS,
+        },
+    };
     let values = serde_saphyr::from_multiple_with_options(text, how);
     let values: Vec<Value> = values.map_err(|error| {
         // Its text draws the place over several lines; the first one says all.
@@ -308,6 +319,21 @@ mod tests {
         }
         let error = parse("f", &text).unwrap_err();
         assert!(matches!(error, ManifestError::Yaml { .. }), "{error}");
+    }
+
+    #[test]
+    fn manifests_have_limits() {
+        let text = |levels: usize| {
+            format!("{{apiVersion: v1, kind: A, a: {}{}}}", "[".repeat(levels), "]".repeat(levels))
+        };
+        assert!(parse("f", &text(MAX_DEPTH - 1)).is_ok());
+        assert!(parse("f", &text(MAX_DEPTH)).is_err());
+        let documents = |count| "---\n{apiVersion: v1, kind: A}\n".repeat(count);
+        assert_eq!(parse("f", &documents(MAX_DOCUMENTS)).unwrap().len(), MAX_DOCUMENTS);
+        assert!(parse("f", &documents(MAX_DOCUMENTS + 1)).is_err());
+        let values = |count| format!("{{apiVersion: v1, kind: A, a: [{}]}}", "1,".repeat(count));
+        assert!(parse("f", &values(MAX_VALUES - 10)).is_ok());
+        assert!(parse("f", &values(MAX_VALUES)).is_err());
     }
 
     #[test]
