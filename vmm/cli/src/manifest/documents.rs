@@ -171,8 +171,9 @@ fn parse_each(
         ManifestError::Yaml { file: file.into(), text }
     })?;
     let mut documents = Vec::new();
-    for (index, value) in values.into_iter().enumerate() {
+    for (index, mut value) in values.into_iter().enumerate() {
         let number = index + 1;
+        make_whole(&mut value);
         if value.is_null() {
             continue;
         }
@@ -182,6 +183,25 @@ fn parse_each(
         documents.extend(found.into_iter().map(|document| document.map_err(no_object)));
     }
     Ok(documents)
+}
+
+/// Numbers such as `2.0` and `08`, which is no octal one, are whole to kubectl, which writes JSON of what it reads.
+fn make_whole(value: &mut Value) {
+    /// Up to here all whole numbers are told from each other.
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0);
+            let whole = whole.filter(|whole| whole.abs() <= MOST);
+            // Written without a point, it is read as what it is.
+            if let Some(Ok(whole)) = whole.map(|whole| format!("{whole:.0}").parse::<i64>()) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(members) => members.iter_mut().for_each(make_whole),
+        Value::Object(members) => members.values_mut().for_each(make_whole),
+        _ => {}
+    }
 }
 
 /// The object at this place in its document, or those of the list there; what is none is told. How deep lists lie in lists is
@@ -269,6 +289,9 @@ mod tests {
         assert_eq!((&value["a"], &value["b"]), (&8.into(), &0o400_000_000.into()));
         assert_eq!((&value["c"], &value["d"]), (&"010".into(), &0.into()));
         assert_eq!((&value["e"], &value["f"], &value["g"]), (&10.into(), &(-8).into(), &8.into()));
+        let text = "{apiVersion: v1, kind: A, a: [08, 2.0, -3.0, 1e3, 0.5, -0.0, 1e300]}";
+        let value = parse("f", text).unwrap().remove(0).value;
+        assert_eq!(value["a"], serde_json::json!([8, 2, -3, 1000, 0.5, 0, 1e300]));
     }
 
     #[test]
