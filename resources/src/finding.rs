@@ -1,6 +1,6 @@
 //! What is to be said of a field of an object.
 
-use crate::shown;
+use crate::shown::{shown, with_cut_quotes};
 use std::fmt;
 
 /// Something about a field of an object.
@@ -68,13 +68,22 @@ impl Finding {
 
     /// Something that makes no difference, or not the one that was asked for.
     pub fn no_effect(path: impl Into<String>, message: impl Into<String>) -> Self {
-        let severity = Severity::Warning;
-        Self { path: path.into(), severity, reason: Reason::NoEffect, message: message.into() }
+        Self::new(path, Severity::Warning, Reason::NoEffect, message)
     }
 
     fn refused(path: impl Into<String>, reason: Reason, message: impl Into<String>) -> Self {
-        let severity = Severity::Refused;
-        Self { path: path.into(), severity, reason, message: message.into() }
+        Self::new(path, Severity::Refused, reason, message)
+    }
+
+    /// The one place where they are made: whatever a message repeats, it stays a message.
+    fn new(
+        path: impl Into<String>,
+        severity: Severity,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Self {
+        let (path, message) = (with_cut_quotes(path.into()), with_cut_quotes(message.into()));
+        Self { path, severity, reason, message }
     }
 
     /// The object cannot be run.

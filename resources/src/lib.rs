@@ -34,4 +34,4 @@ pub mod validate;
 
 pub use kind::Kind;
 pub use quantity::{Quantity, QuantityError};
-pub use shown::{shown, shown_lines};
+pub use shown::{cut, shown, shown_lines};

@@ -85,24 +85,59 @@ impl Quantity {
         {
             return Err(malformed());
         }
-        let fraction = fraction.trim_end_matches('0');
-        let mantissa: u128 = format!("0{whole}{fraction}").parse().map_err(|_| too_large())?;
-        if negative && mantissa != 0 {
+        let all = format!("{whole}{fraction}");
+        let digits = all.trim_start_matches('0');
+        if digits.is_empty() {
+            return Ok(0);
+        }
+        if negative {
             return Err(QuantityError::Negative(self.text.clone()));
         }
-        let places = i32::try_from(fraction.len()).map_err(|_| too_large())?;
-        let scaled = mantissa.checked_mul(1 << binary).ok_or_else(too_large)?;
-        // Saturates: what is over the range of a power of ten is over that of the result, or under one.
-        let exponent = power.saturating_add(decimals).saturating_sub(places);
-        let factor = 10u128.checked_pow(exponent.unsigned_abs());
-        let value = match (exponent >= 0, factor) {
-            (true, Some(factor)) => scaled.checked_mul(factor).ok_or_else(too_large)?,
-            (true, None) => (scaled == 0).then_some(0).ok_or_else(too_large)?,
-            (false, Some(factor)) => scaled.div_ceil(factor),
-            (false, None) => u128::from(scaled != 0),
-        };
-        u64::try_from(value).map_err(|_| too_large())
+        // Digits before the point, once it has moved. Saturates: what is that large or small does not fit, or is under one.
+        let leading = i64::try_from(whole.len()).unwrap_or(i64::MAX)
+            - i64::try_from(all.len() - digits.len()).unwrap_or(i64::MAX);
+        let point = leading.saturating_add(power.into()).saturating_add(decimals.into());
+        shifted(digits.as_bytes(), point, binary).ok_or_else(too_large)
     }
+}
+
+/// These digits with the point behind the first so many of them, times two to the power of `binary`, rounded up as Kubernetes
+/// does: however far behind the point a digit is, what is asked for is a little more. Nothing if it does not fit.
+///
+/// The first digit is not 0.
+fn shifted(digits: &[u8], point: i64, binary: u32) -> Option<u64> {
+    /// Digits of the largest number that fits.
+    const MOST_DIGITS: i64 = 20;
+    if point > MOST_DIGITS {
+        return None;
+    }
+    let behind = usize::try_from(point).unwrap_or(0).min(digits.len());
+    let (whole, fraction) = digits.split_at(behind);
+    let mut value: u128 = 0;
+    for digit in whole {
+        value = value * 10 + u128::from(digit - b'0');
+    }
+    for _ in whole.len()..usize::try_from(point).unwrap_or(0) {
+        value *= 10;
+    }
+    let value = u64::try_from(value).ok()?;
+    // The fraction times the power of two, from its last digit on: what is carried in the end is whole.
+    let (mut carried, mut has_rest): (u128, bool) = (0, false);
+    for digit in fraction.iter().rev() {
+        carried += u128::from(digit - b'0') << binary;
+        has_rest |= !carried.is_multiple_of(10);
+        carried /= 10;
+    }
+    // Zeros between the point and the first digit.
+    for _ in point..0 {
+        if carried == 0 {
+            break;
+        }
+        has_rest |= !carried.is_multiple_of(10);
+        carried /= 10;
+    }
+    let whole = u128::from(value).checked_mul(1 << binary)?;
+    u64::try_from(whole + carried + u128::from(has_rest)).ok()
 }
 
 /// What stands behind the number.
@@ -271,6 +306,15 @@ mod tests {
             ("1n", 1),
             ("1e-400", 1),
             ("0e400", 0),
+            ("1.000000000000000000000000000000000000000000000001Gi", (1 << 30) + 1),
+            ("0.000000000000000000000000000000000000000000000001Ei", 1),
+            ("1.500000000000000000000000000000000000000000000000Gi", 3 << 29),
+            ("000000000000000000000000000000000000000000000000001", 1),
+            ("100000000000000000000000000000000000000000000000e-48", 1),
+            ("123456789.5e-8", 2),
+            ("0.001Ki", 2),
+            ("0.0009765625Ki", 1),
+            ("18446744073709551615", u64::MAX),
         ];
         for (text, value) in table {
             assert_eq!(units(text), Ok(value), "{text}");
@@ -297,7 +341,15 @@ mod tests {
     #[test]
     fn what_is_negative_or_does_not_fit_is_refused() {
         assert_eq!(units("-1"), Err(QuantityError::Negative("-1".into())));
-        for text in ["16Ei", "20E", "1e20", "1e400", "99999999999999999999999999999999999999999"] {
+        for text in [
+            "16Ei",
+            "20E",
+            "18446744073709551616",
+            "18446744073709551615.1",
+            "1e20",
+            "1e400",
+            "99999999999999999999999999999999999999999",
+        ] {
             assert_eq!(units(text), Err(QuantityError::TooLarge(text.into())));
         }
     }

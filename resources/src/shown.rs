@@ -27,6 +27,49 @@ pub fn shown_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(shown).collect::<Vec<_>>().join("\n"))
 }
 
+/// How much of a text of a user's is repeated to him.
+const LONGEST_QUOTE: usize = 40;
+/// How much of what has no blanks is, where it is not quoted: names of fields are shorter.
+const LONGEST_WORD: usize = 120;
+/// The longest message. What was cut otherwise is shorter.
+const LONGEST_TEXT: usize = 1200;
+
+/// The beginning of a text of a user's, for messages that do not quote it.
+pub fn cut(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(LONGEST_QUOTE) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// A message, of whose quotes, as `{:?}` writes them, and other words the beginnings stand for the whole: a name of a megabyte
+/// must not hide what is wrong with it.
+pub(crate) fn with_cut_quotes(message: String) -> String {
+    if message.len() <= LONGEST_QUOTE {
+        return message;
+    }
+    let mut short = String::with_capacity(message.len().min(LONGEST_TEXT));
+    let (mut is_quoted, mut is_escaped, mut length) = (false, false, 0);
+    for letter in message.chars() {
+        let is_mark = letter == '"' && !is_escaped;
+        is_escaped = is_quoted && letter == '\\' && !is_escaped;
+        if is_mark {
+            is_quoted = !is_quoted;
+        }
+        length = if is_mark || !is_quoted && letter.is_whitespace() { 0 } else { length + 1 };
+        let most = if is_quoted { LONGEST_QUOTE } else { LONGEST_WORD };
+        match length {
+            length if length <= most => short.push(letter),
+            length if length == most + 1 => short.push('…'),
+            _ => {}
+        }
+    }
+    match short.char_indices().nth(LONGEST_TEXT) {
+        Some((end, _)) => format!("{}…", &short[..end]),
+        None => short,
+    }
+}
+
 /// Control characters, line and paragraph separators, marks and overrides of direction.
 fn acts(letter: char) -> bool {
     letter.is_control()
@@ -36,6 +79,21 @@ fn acts(letter: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_long_quotes_and_words_the_beginning_is_told() {
+        let long = "a b\"".repeat(40_000);
+        let message = format!("{long:?} is no name, and {:?} is none either", "short");
+        let told = with_cut_quotes(message);
+        assert!(told.ends_with("…\" is no name, and \"short\" is none either"), "{told}");
+        assert!(told.len() < 120, "{told}");
+        let word = with_cut_quotes(format!("{} is more than 8Ti", "9".repeat(100_000)));
+        assert!(word.ends_with("9… is more than 8Ti") && word.len() < 150, "{word}");
+        let plain = "it is \"quoted\", and says what to write instead: a name such as \"web\"";
+        assert_eq!(with_cut_quotes(plain.to_owned()), plain);
+        assert!(with_cut_quotes("a ".repeat(100_000)).len() < 1300);
+        assert_eq!(cut(&"ä".repeat(41)), format!("{}…", "ä".repeat(40)));
+    }
 
     #[test]
     fn what_a_terminal_would_act_on_is_written_out() {

@@ -1,6 +1,7 @@
 //! What a VirtualMachineInstance asks for, with its defaults. Pure: operator, agent, launcher and CLI read it alike.
 
 mod devices;
+pub mod limits;
 mod source;
 
 pub use devices::{Binding, DISK_SERIAL_LENGTH};
@@ -77,13 +78,17 @@ impl VirtualMachineInstanceSpec {
             numbers[0] = self.requested_processors()?.unwrap_or(1);
         }
         let topology = Topology { sockets: numbers[0], cores: numbers[1], threads: numbers[2] };
-        match topology.vcpus() {
-            vcpus if vcpus > MAX_VCPUS => Err(Finding::invalid(
-                "spec.domain.cpu",
-                format!("{vcpus} vCPUs are more than {MAX_VCPUS}"),
-            )),
-            _ => Ok(topology),
+        let vcpus = topology.vcpus();
+        if vcpus <= MAX_VCPUS {
+            return Ok(topology);
         }
+        // By the one number that is too large, or where several make too many.
+        let mut large = given.iter().zip(numbers).filter(|(_, number)| *number > 1);
+        let path = match (large.next(), large.next()) {
+            (Some(((name, _), _)), None) => format!("spec.domain.cpu.{name}"),
+            _ => "spec.domain.cpu".to_owned(),
+        };
+        Err(Finding::invalid(path, format!("{vcpus} vCPUs are more than {MAX_VCPUS}")))
     }
 
     /// Whole processors of `resources`: the limit comes first, as it is what the machine may use.
@@ -95,8 +100,9 @@ impl VirtualMachineInstanceSpec {
                 let path = format!("spec.domain.resources.{list}.cpu");
                 let count =
                     amount.units().map_err(|error| Finding::invalid(&path, error.to_string()))?;
-                let count = u16::try_from(count).map_err(|_| {
-                    Finding::invalid(&path, format!("{amount} is more than {MAX_VCPUS}"))
+                let count = u16::try_from(count).ok().filter(|it| u32::from(*it) <= MAX_VCPUS);
+                let count = count.ok_or_else(|| {
+                    Finding::invalid(&path, format!("{amount} vCPUs are more than {MAX_VCPUS}"))
                 })?;
                 return Ok(Some(count.max(1)));
             }
@@ -254,6 +260,12 @@ mod tests {
             (json!({ "cpu": { "cores": -1 } }), "spec.domain.cpu.cores"),
             (json!({ "cpu": { "sockets": 70000 } }), "spec.domain.cpu.sockets"),
             (json!({ "cpu": { "sockets": 16, "cores": 16 } }), "spec.domain.cpu"),
+            (json!({ "cpu": { "cores": 255 } }), "spec.domain.cpu.cores"),
+            (json!({ "cpu": { "threads": 300, "cores": 1 } }), "spec.domain.cpu.threads"),
+            (
+                json!({ "resources": { "requests": { "cpu": 300 } } }),
+                "spec.domain.resources.requests.cpu",
+            ),
             (
                 json!({ "resources": { "limits": { "cpu": "x" } } }),
                 "spec.domain.resources.limits.cpu",

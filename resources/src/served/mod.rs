@@ -27,6 +27,7 @@ mod volumes;
 
 pub use explain::explain;
 pub use page::{help, page};
+pub(crate) use vm::STARTED_BY_HAND;
 
 use crate::Kind;
 

@@ -1,8 +1,10 @@
 //! The table as text: a page for people, and help for one path.
 
-use super::{Entry, INSTANCE, LATER, MACHINE, Scope, Support, Table};
+use super::{Entry, LATER, Scope, Support, table};
 use super::{devices, disks, interfaces, kubevirt, machine, migration, placement, replica_set};
 use super::{vm, volumes};
+use crate::Kind;
+use crate::types::has_field;
 use std::fmt::Write;
 
 /// `docs/fields.md`: what becomes of every field.
@@ -22,7 +24,9 @@ pub fn page() -> String {
 What becomes of every field of a VirtualMachineInstance, of what a VirtualMachine or a VirtualMachineInstanceReplicaSet has
 besides its template, and of the kinds that only clusters have. An object with a refused field is not run; one with a field
 that has no effect is run, with a warning. What is not in these tables is no field of KubeVirt's: `corten run` refuses it,
-and a cluster's API server leaves it out, with a warning that kubectl shows. Lists are written without numbers.
+and a cluster's API server leaves it out, with a warning that kubectl shows. Where an object stands here without its fields, they
+are KubeVirt's all the same; only within types of Kubernetes' own that are passed on or make no difference (`affinity`,
+`topologySpreadConstraints` and the like) nothing is looked at. Lists are written without numbers.
 
 `kubectl explain` says the same of clusters, field by field.
 
@@ -83,11 +87,13 @@ fn describe(support: Support) -> String {
 pub fn help(path: &str) -> Option<String> {
     let plain = without_numbers(path);
     let inside = plain.strip_prefix("spec.template.").unwrap_or(&plain);
-    help_in(&INSTANCE, inside).or_else(|| help_in(&MACHINE, &plain))
+    help_in(Kind::Instance, inside).or_else(|| help_in(Kind::Machine, &plain))
 }
 
-fn help_in(table: &Table, path: &str) -> Option<String> {
-    let own = table.nearest(path);
+fn help_in(kind: Kind, path: &str) -> Option<String> {
+    let table = table(kind);
+    let names: Vec<&str> = path.split('.').collect();
+    let own = table.nearest(path).filter(|entry| entry.path == path || has_field(kind, &names));
     let below: Vec<_> = table.below(path).collect();
     if own.is_none() && below.is_empty() {
         return None;
@@ -151,6 +157,14 @@ mod tests {
         assert!(text.contains("\n  .pod.vmNetworkCIDR: served\n"), "{text}");
         assert!(help("spec.runStrategy").unwrap().contains("no effect"));
         assert_eq!(help("spec.networks.colour"), None);
+        for nothing in ["spec.hostname.foo.bar", "spec.domain.devices.rng.x", "spec.running.x"] {
+            assert_eq!(help(nothing), None, "{nothing}");
+        }
+        for field in
+            ["spec.affinity.nodeAffinity", "spec.nodeSelector.disk", "spec.networks.multus.default"]
+        {
+            assert!(help(field).is_some(), "{field}");
+        }
         assert_eq!(help("spec.["), None);
     }
 }

@@ -3,7 +3,7 @@
 use super::Support::{Harmless, Only, Partly, Refused, Served};
 use super::{Entry, both, each};
 
-const STARTED_BY_HAND: &str = "the machine runs once, when it is started";
+pub(crate) const STARTED_BY_HAND: &str = "the machine runs once, when it is started";
 const NO_TYPES: &str = "instance types are not served: write the sizes into the template";
 
 pub(super) const ENTRIES: &[Entry] = &[

@@ -117,10 +117,51 @@ macro_rules! object {
                 let is_nothing = !self.left_out.is_written() && *self == Self::default();
                 is_nothing.then(|| serde_json::json!({}))
             }
+
+            fn holds(path: &[&str]) -> bool {
+                crate::types::fields::holds_in(path, &[
+                    $( (
+                        crate::types::fields::json_name!($field, $($($how)*)?).to_owned(),
+                        <$kind as crate::types::fields::Field>::holds,
+                    ), )*
+                ])
+            }
         }
     )+ };
 }
 pub(super) use object;
+
+/// What a field is called in JSON.
+macro_rules! json_name {
+    ($field:ident, rename = $name:literal) => {
+        $name
+    };
+    ($field:ident,) => {
+        crate::types::fields::camel_case(stringify!($field))
+    };
+}
+pub(super) use json_name;
+
+/// A member of an object, and what tells of fields in it.
+pub(super) type Member = (String, fn(&[&str]) -> bool);
+
+/// Such a field is among these members, or in one of them.
+pub(super) fn holds_in(path: &[&str], members: &[Member]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return true };
+    members.iter().any(|(name, holds)| name == first && holds(rest))
+}
+
+/// As serde writes the names of members.
+pub(super) fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let mut camel = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        camel.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    camel
+}
 
 /// `null` is what a client may write for "nothing".
 pub(super) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -159,6 +200,12 @@ pub(super) trait Field: Sized {
         None
     }
 
+    /// There is such a field in it: one of its members, of theirs, and so on. Members of lists are not numbered. What is
+    /// passed on as it came may hold any.
+    fn holds(path: &[&str]) -> bool {
+        path.is_empty()
+    }
+
     /// Reads it; nothing for `null`.
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error>
     where
@@ -168,21 +215,33 @@ pub(super) trait Field: Sized {
     }
 }
 
-impl<T> Field for Option<T> {
+impl<T: Field> Field for Option<T> {
     fn nothing(&self) -> Option<Value> {
         self.is_none().then_some(Value::Null)
     }
-}
 
-impl<T> Field for Vec<T> {
-    fn nothing(&self) -> Option<Value> {
-        self.is_empty().then(|| json!([]))
+    fn holds(path: &[&str]) -> bool {
+        T::holds(path)
     }
 }
 
-impl<T> Field for BTreeMap<String, T> {
+impl<T: Field> Field for Vec<T> {
+    fn nothing(&self) -> Option<Value> {
+        self.is_empty().then(|| json!([]))
+    }
+
+    fn holds(path: &[&str]) -> bool {
+        T::holds(path)
+    }
+}
+
+impl<T: Field> Field for BTreeMap<String, T> {
     fn nothing(&self) -> Option<Value> {
         self.is_empty().then(|| json!({}))
+    }
+
+    fn holds(path: &[&str]) -> bool {
+        path.split_first().is_none_or(|(_, rest)| T::holds(rest))
     }
 }
 
@@ -219,7 +278,12 @@ words! {
     ConditionStatus: |_| false;
 }
 
-impl Field for OtherFields {}
+impl Field for OtherFields {
+    fn holds(_: &[&str]) -> bool {
+        true
+    }
+}
+
 impl Field for Quantity {}
 impl Field for bool {}
 impl Field for i32 {}

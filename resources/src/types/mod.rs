@@ -65,6 +65,21 @@ pub use status::*;
 pub use vm::*;
 pub use volume::*;
 
+/// A specification of this kind has such a field. The path is that of the table, name by name: from `spec` on, without
+/// numbers.
+pub(crate) fn has_field(kind: crate::Kind, path: &[&str]) -> bool {
+    use crate::Kind;
+    use fields::Field;
+    let ["spec", path @ ..] = path else { return false };
+    match kind {
+        Kind::Instance => VirtualMachineInstanceSpec::holds(path),
+        Kind::Machine => VirtualMachineSpec::holds(path),
+        Kind::Migration => VirtualMachineInstanceMigrationSpec::holds(path),
+        Kind::ReplicaSet => VirtualMachineInstanceReplicaSetSpec::holds(path),
+        Kind::KubeVirt => KubeVirtSpec::holds(path),
+    }
+}
+
 /// Fields that no member stands for.
 pub type OtherFields = serde_json::Map<String, serde_json::Value>;
 

@@ -7,8 +7,6 @@ use serde_path_to_error::Segment;
 
 /// How many values are told: for each the object is read once more.
 const MOST_VALUES: usize = 32;
-/// How much of a wrong text is repeated.
-const LONGEST_QUOTE: usize = 40;
 
 /// An object that was read.
 #[derive(Debug)]
@@ -133,9 +131,6 @@ fn words(found: &Value, said: &str) -> String {
     let found = match found {
         Value::Null => "nothing".to_owned(),
         Value::Bool(_) | Value::Number(_) => found.to_string(),
-        Value::String(text) if text.chars().count() > LONGEST_QUOTE => {
-            format!("{:?}…", text.chars().take(LONGEST_QUOTE).collect::<String>())
-        }
         Value::String(text) => format!("{text:?}"),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),

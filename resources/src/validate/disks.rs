@@ -19,10 +19,12 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) 
     for (index, disk) in spec.domain.devices.disks.iter().enumerate() {
         let path = format!("{PATH}[{index}]");
         let name = format!("{path}.name");
-        check_label(&name, &disk.name, findings);
+        let is_named = check_label(&name, &disk.name, findings);
         let twice = || Finding::invalid(&name, format!("two disks are called {:?}", disk.name));
-        check_first(&mut names, disk.name.as_str(), twice, findings);
-        if !volumes.contains(disk.name.as_str()) {
+        if is_named {
+            check_first(&mut names, disk.name.as_str(), twice, findings);
+        }
+        if is_named && !volumes.contains(disk.name.as_str()) {
             let message = format!("there is no volume {:?} for it in spec.volumes", disk.name);
             findings.push(Finding::missing(&name, message));
         }

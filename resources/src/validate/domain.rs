@@ -1,7 +1,9 @@
 //! Processors, memory, firmware.
 
 use super::Findings;
+use super::text::is_printable;
 use crate::finding::Finding;
+use crate::machine::limits::{KERNEL_ARGS_BYTES, SERIAL_BYTES};
 use crate::machine::parse_uuid;
 use crate::types::{CpuFeature, VirtualMachineInstanceSpec};
 
@@ -80,10 +82,15 @@ fn firmware(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
         findings.push(Finding::invalid("spec.domain.firmware.uuid", message));
     }
     if let Some(serial) = &firmware.serial
-        && !serial.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+        && (serial.len() > SERIAL_BYTES || !is_printable(serial))
     {
-        let message = "a serial number is made of printable ASCII";
+        let message =
+            format!("a serial number is made of printable ASCII, {SERIAL_BYTES} bytes at most");
         findings.push(Finding::invalid("spec.domain.firmware.serial", message));
+    }
+    let boot = firmware.kernel_boot.as_ref();
+    if let Some(args) = boot.and_then(|boot| boot.kernel_args.as_deref()) {
+        findings.extend(kernel_args(args));
     }
     let both = |bootloader: &crate::types::Bootloader| {
         bootloader.bios.is_some() && bootloader.efi.is_some()
@@ -92,6 +99,17 @@ fn firmware(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
         let message = "it is either bios or efi, not both";
         findings.push(Finding::invalid("spec.domain.firmware.bootloader", message));
     }
+}
+
+fn kernel_args(args: &str) -> Option<Finding> {
+    let message = if args.contains('\0') {
+        "it has a NUL byte, which would end it".to_owned()
+    } else if args.len() > KERNEL_ARGS_BYTES {
+        format!("it has {} bytes: Linux takes {KERNEL_ARGS_BYTES} at most", args.len())
+    } else {
+        return None;
+    };
+    Some(Finding::invalid("spec.domain.firmware.kernelBoot.kernelArgs", message))
 }
 
 /// What KubeVirt accepts of this architecture: `q35*` and `pc-q35*`.

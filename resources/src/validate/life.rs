@@ -1,7 +1,7 @@
 //! Grace period, start, probes, names.
 
 use super::Findings;
-use super::text::{is_label, is_subdomain};
+use super::text::{is_label, is_search_domain, is_subdomain};
 use crate::finding::Finding;
 use crate::types::{Probe, VirtualMachineInstanceSpec};
 use std::net::IpAddr;
@@ -28,6 +28,11 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) 
     }
     names(spec, findings);
     name_servers(spec, findings);
+    let searches = spec.dns_config.as_ref().map(|dns| dns.searches.as_slice()).unwrap_or_default();
+    for (index, domain) in searches.iter().enumerate().filter(|(_, it)| !is_search_domain(it)) {
+        let message = format!("{domain:?} is no domain name");
+        findings.push(Finding::invalid(format!("spec.dnsConfig.searches[{index}]"), message));
+    }
 }
 
 fn one_handler(path: &str, probe: &Probe) -> Option<Finding> {

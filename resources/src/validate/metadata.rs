@@ -2,7 +2,7 @@
 
 use super::Findings;
 use super::table::UNKNOWN_FIELD;
-use super::text::is_subdomain;
+use super::text::{is_label, is_subdomain};
 use crate::finding::Finding;
 use crate::names::GENERATED_LENGTH;
 use crate::served::Scope;
@@ -45,6 +45,37 @@ pub(super) fn fields(path: &str, metadata: &ObjectMeta, scope: Scope, findings: 
     for name in metadata.other.keys().filter(|name| !METADATA.contains(&name.as_str())) {
         findings.push(Finding::not_served(format!("{path}.{name}"), UNKNOWN_FIELD));
     }
+    for (list, words) in [("labels", &metadata.labels), ("annotations", &metadata.annotations)] {
+        for key in words.keys().filter(|key| !is_key(key)) {
+            let message = format!(
+                "{key:?} is no key: it has at most 63 letters, digits, dashes, underlines and dots, maybe behind a domain and a slash"
+            );
+            findings.push(Finding::invalid(format!("{path}.{list}[{key}]"), message));
+        }
+    }
+    for (key, value) in metadata.labels.iter().filter(|(_, it)| !it.is_empty() && !is_word(it)) {
+        let message = format!(
+            "{value:?} is no value: it has at most 63 letters, digits, dashes, underlines and dots"
+        );
+        findings.push(Finding::invalid(format!("{path}.labels[{key}]"), message));
+    }
+}
+
+/// A key of a label or an annotation: a word, maybe behind a domain.
+fn is_key(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((domain, word)) => is_subdomain(domain) && is_word(word),
+        None => is_word(key),
+    }
+}
+
+/// A word as Kubernetes has it in labels.
+fn is_word(text: &str) -> bool {
+    let is_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    text.len() <= 63
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && is_end(text.bytes().next())
+        && is_end(text.bytes().last())
 }
 
 /// Refuses a name that the machine cannot have. In clusters that is the API server's.
@@ -52,6 +83,13 @@ pub(super) fn name(metadata: &ObjectMeta, scope: Scope, findings: &mut Findings)
     const WHAT: &str = "at most 63 small letters, digits, dashes and dots, and begins and ends with a letter or digit";
     if scope == Scope::Cluster {
         return;
+    }
+    let namespace = metadata.namespace.as_str();
+    if !namespace.is_empty() && !is_label(namespace) {
+        let message = format!(
+            "{namespace:?} is no namespace: it has at most 63 small letters, digits and dashes, and no dash at its ends"
+        );
+        findings.push(Finding::invalid("metadata.namespace", message));
     }
     if !metadata.name.is_empty() {
         if !is_object_name(&metadata.name) {

@@ -11,7 +11,7 @@
 //! | `table` | every field, against [`served`] |
 //! | `domain` | processors, memory, firmware |
 //! | `life` | grace period, start, probes, names |
-//! | `disks`, `volumes` | disks, what they hold, and that they match |
+//! | `disks`, `volumes`, `downward_api` | disks, what they hold, and that they match |
 //! | `networks` | interfaces, networks, and that they match |
 //! | `places` | that all devices have a place |
 //! | `annotations` | what KubeVirt's users ask for by annotations |
@@ -23,6 +23,7 @@ mod annotations;
 mod decode;
 mod disks;
 mod domain;
+mod downward_api;
 mod kubevirt;
 mod life;
 mod metadata;
@@ -121,7 +122,7 @@ fn judge(
     match serde_json::to_value(spec) {
         Ok(value) => {
             let table = served::table(kind);
-            Walk { table, scope, findings: &mut findings }.look("spec", "spec", &value);
+            Walk { kind, table, scope, findings: &mut findings }.look("spec", "spec", &value);
         }
         Err(error) => findings.push(Finding::invalid("spec", error.to_string())),
     }
@@ -180,7 +181,11 @@ struct Findings {
 }
 
 impl Findings {
+    /// Keeps it, unless it was said before in the same words: several rules may read one amount.
     fn push(&mut self, finding: Finding) {
+        if self.kept.contains(&finding) {
+            return;
+        }
         let count = &mut self.counts[usize::from(!finding.is_refusal())];
         *count += 1;
         if *count <= MOST_FINDINGS {

@@ -1,17 +1,20 @@
 //! Interfaces, networks, and that they match.
 
 use super::Findings;
-use super::text::{check_first, check_label, mac_address, network};
+use super::text::{check_first, check_given, check_label, mac_address, network};
 use crate::finding::Finding;
+use crate::machine::limits::NTP_SERVERS;
 use crate::types::{DhcpOptions, Interface, Network, VirtualMachineInstanceSpec};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 const PATH: &str = "spec.domain.devices.interfaces";
 /// What the host's end of a masqueraded interface has, in KubeVirt as here.
 const RESERVED_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0];
 /// Options of DHCP that are the user's own.
 const PRIVATE_OPTIONS: std::ops::RangeInclusive<i32> = 224..=254;
+/// A larger network would take addresses away that the guest is to reach.
+const SHORTEST_PREFIX: u8 = 8;
 
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
     let interfaces = &spec.domain.devices.interfaces;
@@ -22,12 +25,14 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) 
     for (index, interface) in interfaces.iter().enumerate() {
         let path = format!("{PATH}[{index}]");
         let name = format!("{path}.name");
-        check_label(&name, &interface.name, findings);
+        let is_named = check_label(&name, &interface.name, findings);
         let twice =
             || Finding::invalid(&name, format!("two interfaces are called {:?}", interface.name));
-        check_first(&mut names, interface.name.as_str(), twice, findings);
+        if is_named {
+            check_first(&mut names, interface.name.as_str(), twice, findings);
+        }
         let network = networks.get(interface.name.as_str()).copied();
-        if network.is_none() {
+        if is_named && network.is_none() {
             let message =
                 format!("there is no network {:?} for it in spec.networks", interface.name);
             findings.push(Finding::missing(&name, message));
@@ -114,6 +119,10 @@ fn dhcp_options(path: &str, options: &DhcpOptions, findings: &mut Findings) {
             findings.push(Finding::invalid(format!("{path}.ntpServers[{index}]"), message));
         }
     }
+    if options.ntp_servers.len() > NTP_SERVERS {
+        let message = format!("a guest is told {NTP_SERVERS} time servers at most");
+        findings.push(Finding::invalid(format!("{path}.ntpServers"), message));
+    }
     let mut numbers = BTreeSet::new();
     for (index, private) in options.private_options.iter().enumerate() {
         let number = format!("{path}.privateOptions[{index}].option");
@@ -148,11 +157,13 @@ fn check_networks(
     for (index, network) in spec.networks.iter().enumerate() {
         let path = format!("spec.networks[{index}]");
         let name = format!("{path}.name");
-        check_label(&name, &network.name, findings);
+        let is_named = check_label(&name, &network.name, findings);
         let twice =
             || Finding::invalid(&name, format!("two networks are called {:?}", network.name));
-        check_first(&mut names, network.name.as_str(), twice, findings);
-        if !interfaces.contains(network.name.as_str()) {
+        if is_named {
+            check_first(&mut names, network.name.as_str(), twice, findings);
+        }
+        if is_named && !interfaces.contains(network.name.as_str()) {
             let message = format!("there is no interface {:?} on it in {PATH}", network.name);
             findings.push(Finding::missing(&name, message));
         }
@@ -162,6 +173,11 @@ fn check_networks(
             0 => findings.push(Finding::missing(&path, "say which network it is: `pod: {}`")),
             1 => {}
             _ => findings.push(Finding::invalid(&path, "it is one network, not several")),
+        }
+        if let Some(multus) = &network.multus {
+            let path = format!("{path}.multus.networkName");
+            let what = "name the NetworkAttachmentDefinition";
+            check_given(&path, Some(&multus.network_name), what, findings);
         }
         pods += usize::from(network.pod.is_some());
         if network.pod.is_some() && pods > 1 {
@@ -181,12 +197,30 @@ fn addresses(path: &str, description: &Network, findings: &mut Findings) {
     ];
     for (name, text, is_v4, longest, example) in given {
         let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else { continue };
-        let fits = network(text)
-            .is_some_and(|(address, bits)| address.is_ipv4() == is_v4 && bits <= longest);
-        if !fits {
-            let message =
-                format!("{text:?} is no network such as {example}, of {longest} bits at most");
-            findings.push(Finding::invalid(format!("{path}.{name}"), message));
+        let given = network(text).filter(|(address, _)| address.is_ipv4() == is_v4);
+        let message = match given {
+            None => format!("{text:?} is no network such as {example}"),
+            Some((_, bits)) if !(SHORTEST_PREFIX..=longest).contains(&bits) => {
+                format!("{text} does not have {SHORTEST_PREFIX} to {longest} bits, as {example}")
+            }
+            Some((address, _)) if !is_ordinary(address) => {
+                format!("{text} is not made of ordinary addresses, as {example} is")
+            }
+            Some(_) => continue,
+        };
+        findings.push(Finding::invalid(format!("{path}.{name}"), message));
+    }
+}
+
+/// An address that an interface can have.
+fn is_ordinary(address: IpAddr) -> bool {
+    match address {
+        // Not this network (0), loopback (127), groups and what is reserved (224 on).
+        IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 224..),
+        // Global ones (2000::/3) and unique local ones (fc00::/7).
+        IpAddr::V6(address) => {
+            let first = address.segments()[0];
+            first & 0xe000 == 0x2000 || first & 0xfe00 == 0xfc00
         }
     }
 }

@@ -3,6 +3,8 @@
 use super::Findings;
 use crate::finding::Finding;
 use crate::served::{Entry, LATER, Scope, Support, Table};
+use crate::types::has_field;
+use crate::{Kind, cut};
 use serde_json::Value;
 
 /// Said of a field that no object has.
@@ -11,6 +13,7 @@ pub(super) const UNKNOWN_FIELD: &str =
 
 /// Tells of what is not served, or makes no difference.
 pub(super) struct Walk<'a> {
+    pub(super) kind: Kind,
     pub(super) table: &'static Table,
     pub(super) scope: Scope,
     pub(super) findings: &'a mut Findings,
@@ -26,7 +29,8 @@ impl Walk<'_> {
             return self.findings.push(Finding::not_served(path, message));
         }
         if let Some(entry) = own.filter(|entry| holds_fields && self.makes_no_difference(entry)) {
-            return self.judge(entry, path, value);
+            self.judge(entry, path, value);
+            return self.look_inside(&mut plain.split('.').collect(), path, value);
         }
         // A member of a list is judged by itself.
         if let (Some(entry), false) = (own, value.is_array() && holds_fields) {
@@ -46,6 +50,35 @@ impl Walk<'_> {
             // What has entries below it may be blank; an unknown field is one whatever it holds.
             _ if own.is_none() && !(holds_fields && says_nothing(value)) => {
                 self.findings.push(Finding::not_served(path, UNKNOWN_FIELD));
+            }
+            // Of an object that is taken whole, and may be given.
+            _ if own.is_some_and(|entry| !entry.support(self.scope).is_refused()) => {
+                self.look_inside(&mut plain.split('.').collect(), path, value);
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks for fields that the type of an object does not have, where the table speaks of it whole. Names of users' own, as
+    /// in maps, may have dots.
+    fn look_inside<'n>(&mut self, names: &mut Vec<&'n str>, path: &str, value: &'n Value) {
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let path = format!("{path}.{name}");
+                    names.push(name);
+                    if has_field(self.kind, names) {
+                        self.look_inside(names, &path, member);
+                    } else {
+                        self.findings.push(Finding::not_served(path, UNKNOWN_FIELD));
+                    }
+                    names.pop();
+                }
+            }
+            Value::Array(members) => {
+                for (index, member) in members.iter().enumerate() {
+                    self.look_inside(names, &format!("{path}[{index}]"), member);
+                }
             }
             _ => {}
         }
@@ -72,11 +105,19 @@ impl Walk<'_> {
         }
     }
 
+    /// A map without members, unlike other objects, asks for nothing.
+    fn is_empty_map(&self, entry: &Entry, value: &Value) -> bool {
+        let any_name = || entry.path.split('.').chain(["any name"]).collect::<Vec<_>>();
+        value.as_object().is_some_and(serde_json::Map::is_empty)
+            && has_field(self.kind, &any_name())
+    }
+
     fn judge(&mut self, entry: &Entry, path: &str, value: &Value) {
         let written = || value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let refused = |served: &[&str]| {
-            let wanted = served.join(" or ");
-            Finding::not_served(path, format!("{} is not served; only {wanted} is", written()))
+        let refused = |wanted: String| {
+            let written = written();
+            let message = format!("{} is not served; only {wanted}", cut(&written));
+            Finding::not_served(path, message)
         };
         if is_blank(value) {
             return;
@@ -84,13 +125,19 @@ impl Walk<'_> {
         match entry.support(self.scope) {
             Support::Served | Support::Partly(_) => {}
             Support::Only(values) if values.contains(&written().as_str()) => {}
-            Support::Only(values) => self.findings.push(refused(values)),
+            Support::Only(values) => {
+                self.findings.push(refused(format!("{} is", values.join(" or "))));
+            }
             Support::Values { served, .. } if served.contains(&written().as_str()) => {}
             Support::Values { warned, why, .. } if warned.contains(&written().as_str()) => {
                 self.findings.push(Finding::no_effect(path, format!("{}: {why}", written())));
             }
-            Support::Values { served, .. } => self.findings.push(refused(served)),
+            Support::Values { served, warned, .. } => {
+                let (served, warned) = (served.join(" or "), warned.join(" or "));
+                self.findings.push(refused(format!("{served} is, and {warned} with a warning")));
+            }
             _ if is_off(value) => {}
+            Support::Harmless(_) if self.is_empty_map(entry, value) => {}
             Support::Harmless(why) => self.findings.push(Finding::no_effect(path, why)),
             Support::Refused(why) => self.findings.push(Finding::not_served(path, why)),
             Support::Later => self.findings.push(Finding::not_served(path, LATER)),

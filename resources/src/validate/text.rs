@@ -24,6 +24,21 @@ pub(super) fn is_contained(path: &str) -> bool {
     !path.contains('\0') && !path.split('/').any(|part| part == "..")
 }
 
+/// A text of printable ASCII.
+pub(super) fn is_printable(text: &str) -> bool {
+    text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
+/// A domain in which short names are looked for. The root, which Kubernetes allows, is one.
+pub(super) fn is_search_domain(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    name.is_empty() || name.len() <= 253 && name.split('.').all(is_label)
+}
+
 /// A time as Go writes it: numbers with units, such as `1h30m`.
 pub(super) fn is_duration(text: &str) -> bool {
     let mut rest = text;
@@ -44,8 +59,8 @@ pub(super) fn is_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// Refuses what is not a name.
-pub(super) fn check_label(path: &str, text: &str, findings: &mut Findings) {
+/// Refuses what is not a name. Whether there is one, of which more can be said.
+pub(super) fn check_label(path: &str, text: &str, findings: &mut Findings) -> bool {
     if text.is_empty() {
         findings.push(Finding::missing(path, "it needs a name"));
     } else if !is_label(text) {
@@ -53,6 +68,7 @@ pub(super) fn check_label(path: &str, text: &str, findings: &mut Findings) {
             "a name has at most 63 small letters, digits and dashes, and no dash at its ends";
         findings.push(Finding::invalid(path, message));
     }
+    !text.is_empty()
 }
 
 /// Refuses a value that came before.

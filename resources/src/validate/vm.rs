@@ -3,7 +3,7 @@
 use super::Findings;
 use super::text::{check_first, check_given};
 use crate::finding::Finding;
-use crate::served::Scope;
+use crate::served::{STARTED_BY_HAND, Scope};
 use crate::types::{DataVolumeTemplate, VirtualMachineSpec};
 use std::collections::BTreeSet;
 
@@ -25,6 +25,10 @@ pub(super) fn check(spec: &VirtualMachineSpec, scope: Scope, findings: &mut Find
             findings.push(Finding::invalid(STRATEGY, message));
         }
         _ => {}
+    }
+    // What is switched off asks for nothing elsewhere; here it asks for a machine that does not run.
+    if scope == Scope::Standalone && spec.running == Some(false) {
+        findings.push(Finding::no_effect("spec.running", STARTED_BY_HAND));
     }
     let mut names = BTreeSet::new();
     for (index, template) in spec.data_volume_templates.iter().enumerate() {

@@ -1,14 +1,13 @@
 //! What disks hold.
 
-use super::Findings;
-use super::text::{check_first, check_given, check_label, is_contained};
+use super::text::{check_first, check_given, check_label, is_contained, is_printable};
+use super::{Findings, downward_api};
 use crate::Quantity;
 use crate::base64;
 use crate::finding::Finding;
 use crate::machine::Source;
-use crate::types::{
-    CloudInit, Disk, DownwardApiVolume, HostDisk, VirtualMachineInstanceSpec, Volume,
-};
+use crate::machine::limits::LABEL_BYTES;
+use crate::types::{CloudInit, Disk, HostDisk, VirtualMachineInstanceSpec, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
@@ -29,9 +28,10 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) 
     for (index, volume) in spec.volumes.iter().enumerate() {
         let path = format!("spec.volumes[{index}]");
         let name = format!("{path}.name");
-        check_label(&name, &volume.name, findings);
         let twice = || Finding::invalid(&name, format!("two volumes are called {:?}", volume.name));
-        check_first(&mut names, volume.name.as_str(), twice, findings);
+        if check_label(&name, &volume.name, findings) {
+            check_first(&mut names, volume.name.as_str(), twice, findings);
+        }
         one_source(&path, volume, findings);
         accounts += usize::from(volume.service_account.is_some());
         if volume.service_account.is_some() && accounts > 1 {
@@ -110,6 +110,7 @@ fn check_source(path: &str, source: Source<'_>, findings: &mut Findings) {
         Source::ConfigMap(map) => {
             let what = "name the ConfigMap";
             check_given(&format!("{path}.name"), map.name.as_deref(), what, findings);
+            label(path, map.volume_label.as_deref(), findings);
         }
         Source::ContainerDisk(disk) => {
             let what = "name the image that holds the disk";
@@ -123,7 +124,10 @@ fn check_source(path: &str, source: Source<'_>, findings: &mut Findings) {
             let what = "name the DataVolume";
             check_given(&format!("{path}.name"), Some(&volume.name), what, findings);
         }
-        Source::DownwardApi(volume) => downward_api(path, volume, findings),
+        Source::DownwardApi(volume) => {
+            label(path, volume.volume_label.as_deref(), findings);
+            downward_api::check(path, volume, findings);
+        }
         Source::EmptyDisk(disk) => {
             capacity(path, disk.capacity.as_ref(), true, findings);
         }
@@ -138,6 +142,7 @@ fn check_source(path: &str, source: Source<'_>, findings: &mut Findings) {
             check_given(&path, Some(&claim.claim_name), "name the claim", findings);
         }
         Source::Secret(secret) => {
+            label(path, secret.volume_label.as_deref(), findings);
             let path = format!("{path}.secretName");
             check_given(&path, secret.secret_name.as_deref(), "name the Secret", findings);
         }
@@ -151,6 +156,14 @@ fn check_source(path: &str, source: Source<'_>, findings: &mut Findings) {
         | Source::DownwardMetrics(_)
         | Source::MemoryDump(_)
         | Source::Sysprep(_) => {}
+    }
+}
+
+/// What the file system of a disk with files is called.
+fn label(path: &str, label: Option<&str>, findings: &mut Findings) {
+    if label.is_some_and(|label| label.len() > LABEL_BYTES || !is_printable(label)) {
+        let message = format!("a label has at most {LABEL_BYTES} printable ASCII characters");
+        findings.push(Finding::invalid(format!("{path}.volumeLabel"), message));
     }
 }
 
@@ -177,20 +190,6 @@ fn capacity(path: &str, amount: Option<&Quantity>, needed: bool, findings: &mut 
         }
         Some((_, Ok(_))) => {}
         Some((_, Err(error))) => findings.push(Finding::invalid(path, error.to_string())),
-    }
-}
-
-fn downward_api(path: &str, volume: &DownwardApiVolume, findings: &mut Findings) {
-    for (index, file) in volume.fields.iter().enumerate() {
-        let path = format!("{path}.fields[{index}]");
-        if file.path.is_empty() || file.path.starts_with('/') || !is_contained(&file.path) {
-            let message = format!("{:?} is no path inside the volume", file.path);
-            findings.push(Finding::invalid(format!("{path}.path"), message));
-        }
-        let field = file.field_ref.as_ref().map(|field| field.field_path.as_str());
-        if file.resource_field_ref.is_none() {
-            check_given(&format!("{path}.fieldRef.fieldPath"), field, "name the field", findings);
-        }
     }
 }
 

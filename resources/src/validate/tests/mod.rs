@@ -1,5 +1,6 @@
 mod cluster;
 mod hostile;
 mod kinds;
+mod limits;
 mod standalone;
 mod virtual_machine;

@@ -5,7 +5,7 @@ use crate::validate::{Finding, validate};
 use serde_json::{Value, json};
 
 /// What there is to say of a machine that can be run, with `change` made to its JSON.
-fn judged(change: impl FnOnce(&mut Value)) -> Vec<Finding> {
+pub(super) fn judged(change: impl FnOnce(&mut Value)) -> Vec<Finding> {
     let mut spec = json!({
         "domain": {
             "memory": { "guest": "1Mi" },
@@ -25,7 +25,7 @@ fn judged(change: impl FnOnce(&mut Value)) -> Vec<Finding> {
 }
 
 /// Sets what is at a pointer, and whatever leads there.
-fn set(spec: &mut Value, pointer: &str, value: Value) {
+pub(super) fn set(spec: &mut Value, pointer: &str, value: Value) {
     let mut at = spec;
     for name in pointer.split('/').skip(1) {
         at = match name.parse::<usize>() {
@@ -36,11 +36,11 @@ fn set(spec: &mut Value, pointer: &str, value: Value) {
     *at = value;
 }
 
-fn refusals(findings: &[Finding]) -> Vec<&str> {
+pub(super) fn refusals(findings: &[Finding]) -> Vec<&str> {
     findings.iter().filter(|it| it.is_refusal()).map(|it| it.path.as_str()).collect()
 }
 
-fn warnings(findings: &[Finding]) -> Vec<&str> {
+pub(super) fn warnings(findings: &[Finding]) -> Vec<&str> {
     findings.iter().filter(|it| !it.is_refusal()).map(|it| it.path.as_str()).collect()
 }
 
@@ -445,7 +445,7 @@ fn what_cannot_be_is_refused_by_its_path() {
         ),
         (
             "/volumes/0",
-            json!({ "name": "root", "downwardAPI": { "fields": [{ "path": "/x", "fieldRef": { "fieldPath": "a" } }] } }),
+            json!({ "name": "root", "downwardAPI": { "fields": [{ "path": "/x", "fieldRef": { "fieldPath": "metadata.name" } }] } }),
             "spec.volumes[0].downwardAPI.fields[0].path".into(),
         ),
         (
@@ -600,6 +600,87 @@ fn an_unknown_field_is_refused_whatever_it_holds() {
             assert_eq!(refusals(&found).len(), 1, "{pointer} {nothing}");
         }
     }
+}
+
+#[test]
+fn an_unknown_field_in_what_is_served_whole_is_refused() {
+    let (devices, features) = ("/domain/devices", "spec.domain.cpu.features[0]");
+    let interface = format!("{devices}/interfaces/0");
+    let interface_path = "spec.domain.devices.interfaces[0]";
+    let bios = json!({ "bootloader": { "bios": { "x": 1 } } });
+    let table = [
+        (
+            format!("{interface}/masquerade"),
+            json!({ "ports": [{ "port": 80 }] }),
+            format!("{interface_path}.masquerade.ports"),
+        ),
+        (
+            interface,
+            json!({ "name": "net", "bridge": { "x": {} } }),
+            format!("{interface_path}.bridge.x"),
+        ),
+        (format!("{devices}/rng"), json!({ "x": null }), "spec.domain.devices.rng.x".into()),
+        (
+            format!("{devices}/inputs"),
+            json!([{ "name": "i", "type": "tablet", "x": 1 }]),
+            "spec.domain.devices.inputs[0].x".into(),
+        ),
+        (
+            "/volumes/1".into(),
+            json!({ "name": "seed", "downwardMetrics": { "x": 1 } }),
+            "spec.volumes[1].downwardMetrics.x".into(),
+        ),
+        (
+            "/domain/cpu".into(),
+            json!({ "features": [{ "name": "f", "policy": "optional", "x": 1 }] }),
+            format!("{features}.x"),
+        ),
+        ("/domain/ioThreads".into(), json!({ "x": 1 }), "spec.domain.ioThreads.x".into()),
+        (
+            "/domain/clock".into(),
+            json!({ "timer": { "hpet": { "x": 1 } } }),
+            "spec.domain.clock.timer.hpet.x".into(),
+        ),
+        (
+            "/domain/features".into(),
+            json!({ "pvspinlock": { "x": 1 } }),
+            "spec.domain.features.pvspinlock.x".into(),
+        ),
+        ("/domain/firmware".into(), bios, "spec.domain.firmware.bootloader.bios.x".into()),
+        (
+            "/dnsConfig".into(),
+            json!({ "options": [{ "name": "o", "x": 1 }] }),
+            "spec.dnsConfig.options[0].x".into(),
+        ),
+        (
+            "/readinessProbe".into(),
+            json!({ "guestAgentPing": {}, "x": 1 }),
+            "spec.readinessProbe.x".into(),
+        ),
+    ];
+    for (pointer, value, path) in table {
+        let found = judged(|spec| set(spec, &pointer, value));
+        assert_eq!(refusals(&found), [path], "{pointer}: {found:?}");
+    }
+    let multus = json!({ "name": "net", "multus": { "networkName": "m", "x": 1 } });
+    let found = judged(|spec| {
+        set(spec, "/networks/0", multus);
+        set(spec, "/domain/devices/interfaces/0", json!({ "name": "net", "bridge": {} }));
+    });
+    assert_eq!(refusals(&found), ["spec.networks[0].multus.x"]);
+}
+
+#[test]
+fn names_of_the_users_own_are_not_unknown() {
+    let selector = json!({ "kubernetes.io/hostname": "a", "b": "c" });
+    let found = judged(|spec| {
+        set(spec, "/nodeSelector", selector);
+        set(spec, "/affinity", json!({ "nodeAffinity": { "x": [1] } }));
+    });
+    assert_eq!(refusals(&found), [""; 0]);
+    assert_eq!(warnings(&found), ["spec.affinity", "spec.nodeSelector"]);
+    let empty = judged(|spec| set(spec, "/nodeSelector", json!({})));
+    assert_eq!(empty, []);
 }
 
 #[test]

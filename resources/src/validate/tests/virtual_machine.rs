@@ -28,6 +28,17 @@ fn a_virtual_machine_with_a_template_and_a_strategy_can_be_run() {
 }
 
 #[test]
+fn that_it_is_booted_all_the_same_is_told() {
+    for (field, value) in [("runStrategy", json!("Halted")), ("running", json!(false))] {
+        let mut spec = json!({ "template": template(|_| ()) });
+        spec[field] = value;
+        let found = validate_machine(&serde_json::from_value(spec).unwrap(), Scope::Standalone);
+        let told: Vec<_> = found.iter().map(|it| (it.path.as_str(), it.is_refusal())).collect();
+        assert_eq!(told, [(&*format!("spec.{field}"), false)]);
+    }
+}
+
+#[test]
 fn strategies_exclude_each_other_and_one_is_needed() {
     let table = [
         json!({ "running": true, "runStrategy": "Always" }),

@@ -3,9 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use corten_resources::shown;
-use corten_resources::types::API_VERSION;
 use corten_resources::validate::{Finding, can_run};
+use corten_resources::{cut, shown};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -33,6 +32,9 @@ struct Verdict {
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     outcome: Outcome,
+    /// It is not judged, but a VM may refer to it.
+    #[serde(skip)]
+    is_source: bool,
     /// Why it is no object.
     #[serde(skip_serializing_if = "String::is_empty")]
     error: String,
@@ -72,6 +74,7 @@ pub(super) fn validate(options: &Validate) -> Result<u8, Failure> {
     let mut verdicts = Vec::new();
     for path in &options.files {
         match documents::read_each(path) {
+            Ok(documents) if documents.is_empty() => verdicts.push(empty(path)),
             Ok(documents) => {
                 verdicts.extend(documents.into_iter().map(|document| match document {
                     Ok(document) => judge(&document),
@@ -104,14 +107,25 @@ fn unreadable(path: &Path, error: &ManifestError) -> Verdict {
     Verdict { file: path.display().to_string(), error, ..Verdict::default() }
 }
 
+/// Who names the wrong file, or a template that came out empty, should not be told that all is well.
+fn empty(path: &Path) -> Verdict {
+    let file = path.display().to_string();
+    let what = if file == "-" { "standard input" } else { file.as_str() };
+    let error = format!("{what}: there is no object in it");
+    Verdict { file, error, ..Verdict::default() }
+}
+
 fn judge(document: &Document) -> Verdict {
     let (file, kind) = (document.file.clone(), document.kind.clone());
     let name = document.name().to_owned();
     let findings = if document.is_machine() {
         examine(document).findings
-    } else if document.api_version == API_VERSION && !KINDS.contains(&kind.as_str()) {
-        let message = format!("{API_VERSION} has no kind {kind:?}: it has {}", KINDS.join(", "));
+    } else if document.is_ours() && !KINDS.contains(&kind.as_str()) {
+        let version = &document.api_version;
+        let message = format!("{version} has no kind {kind:?}: it has {}", KINDS.join(", "));
         vec![Finding::invalid("kind", message)]
+    } else if document.is_source() && name.is_empty() {
+        vec![Finding::missing("metadata.name", "a name is needed")]
     } else {
         Vec::new()
     };
@@ -121,23 +135,28 @@ fn judge(document: &Document) -> Verdict {
         (true, true) => Outcome::Accepted,
     };
     let findings = findings.into_iter().map(Told::from).collect();
-    Verdict { file, kind, name, outcome, findings, ..Verdict::default() }
+    let is_source = document.is_source();
+    Verdict { file, kind, name, outcome, is_source, findings, ..Verdict::default() }
 }
 
 fn described(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for verdict in verdicts {
-        let Verdict { file, kind, name, outcome, findings, error: _ } = verdict;
+        let Verdict { file, kind, name, outcome, is_source, findings, error: _ } = verdict;
         let outcome = match outcome {
             Outcome::Accepted => "accepted",
             Outcome::Refused => "refused",
+            Outcome::PassedOver if *is_source => {
+                "passed over: `corten run` takes it if the VM names it"
+            }
             Outcome::PassedOver => "passed over: it is not ours",
             // Told beside the verdicts.
             Outcome::Unreadable => continue,
         };
         let name = if name.is_empty() { "without a name" } else { name };
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{}: {} {}: {outcome}", shown(file), shown(kind), shown(name));
+        let (kind, name) = (cut(kind), cut(name));
+        let _ = writeln!(text, "{}: {} {}: {outcome}", shown(file), shown(&kind), shown(&name));
         for Told { path, message, refused, .. } in findings {
             let warning = if *refused { "" } else { "warning: " };
             let _ = writeln!(text, "  {warning}{}: {}", shown(path), shown(message));
@@ -148,6 +167,8 @@ fn described(verdicts: &[Verdict]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     const GOOD: &str = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\n\
@@ -168,7 +189,10 @@ mod tests {
         assert_eq!(outcomes, [Outcome::Accepted, Outcome::PassedOver, Outcome::Refused]);
         let text = described(&verdicts);
         assert!(text.starts_with("f.yaml: VirtualMachineInstance a: accepted\n"), "{text}");
-        assert!(text.contains("f.yaml: Secret s: passed over: it is not ours\n"), "{text}");
+        let source = "f.yaml: Secret s: passed over: `corten run` takes it if the VM names it\n";
+        assert!(text.contains(source), "{text}");
+        let other = described(&judged("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"));
+        assert_eq!(other, "f.yaml: Pod p: passed over: it is not ours\n");
         assert!(text.contains("\n  spec.domain.memory.guest: "), "{text}");
     }
 
@@ -177,8 +201,30 @@ mod tests {
         let verdicts = judged(&GOOD.replace("VirtualMachineInstance", "VirtualMachineInstanc"));
         assert_eq!(verdicts[0].outcome, Outcome::Refused);
         assert_eq!(verdicts[0].findings[0].path, "kind");
+        let earlier = GOOD
+            .replace("VirtualMachineInstance", "VirtualMachineInstanc")
+            .replace("kubevirt.io/v1", "kubevirt.io/v1alpha3");
+        assert_eq!(judged(&earlier)[0].outcome, Outcome::Refused);
         let verdicts = judged(&GOOD.replace("VirtualMachineInstance", "KubeVirt"));
         assert_eq!(verdicts[0].outcome, Outcome::PassedOver);
+    }
+
+    #[test]
+    fn source_without_a_name_is_refused_as_by_a_run() {
+        let verdicts = judged("apiVersion: v1\nkind: ConfigMap\n");
+        assert_eq!(verdicts[0].outcome, Outcome::Refused);
+        assert_eq!(verdicts[0].findings[0].path, "metadata.name");
+    }
+
+    #[test]
+    fn file_without_objects_is_refused() {
+        for text in ["", "# nothing\n", "---\n---\n"] {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            let options = Validate { files: vec![file.path().into()], json: false };
+            let failure = validate(&options).unwrap_err();
+            assert!(matches!(failure, Failure::Validation(_)), "{text:?}: {failure}");
+        }
     }
 
     #[test]

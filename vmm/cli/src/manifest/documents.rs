@@ -4,19 +4,26 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use corten_resources::shown;
 use corten_resources::validate::Finding;
+use corten_resources::{cut, shown};
 use serde_json::Value;
 use thiserror::Error;
 
 /// A Secret has at most 1 MiB; this is for whoever names the wrong file.
 const MAX_BYTES: u64 = 16 << 20;
+/// What a text may come to: levels, values of all documents, documents. `docs/run.md` names them.
+const MAX_DEPTH: usize = 64;
+const MAX_VALUES: usize = 250_000;
+const MAX_DOCUMENTS: usize = 1024;
 /// Versions of the API whose objects are ours.
 const VERSIONS: [&str; 2] = ["kubevirt.io/v1", "kubevirt.io/v1alpha3"];
 /// An object that is run.
 pub const INSTANCE: &str = "VirtualMachineInstance";
 /// An object with a template of one.
 pub const MACHINE: &str = "VirtualMachine";
+
+/// Objects that a VM can refer to.
+const SOURCES: [&str; 3] = ["ConfigMap", "PersistentVolumeClaim", "Secret"];
 
 /// Why a file has no objects.
 #[derive(Debug, Error)]
@@ -72,10 +79,19 @@ impl Document {
         self.value["metadata"]["name"].as_str().unwrap_or_default()
     }
 
+    /// Whether it is of KubeVirt's first group.
+    pub fn is_ours(&self) -> bool {
+        VERSIONS.contains(&self.api_version.as_str())
+    }
+
     /// Whether it is one that can be run.
     pub fn is_machine(&self) -> bool {
-        VERSIONS.contains(&self.api_version.as_str())
-            && [INSTANCE, MACHINE].contains(&self.kind.as_str())
+        self.is_ours() && [INSTANCE, MACHINE].contains(&self.kind.as_str())
+    }
+
+    /// Whether it is one that a VM can refer to.
+    pub fn is_source(&self) -> bool {
+        self.api_version == "v1" && SOURCES.contains(&self.kind.as_str())
     }
 
     /// A finding about the instance that is run of it, by its path in the document.
@@ -89,7 +105,7 @@ impl Document {
     /// For messages: `VirtualMachine first`.
     pub fn title(&self) -> String {
         let name = if self.name().is_empty() { "without a name" } else { self.name() };
-        format!("{} {}", shown(&self.kind), shown(name))
+        format!("{} {}", shown(&cut(&self.kind)), shown(&cut(name)))
     }
 }
 
@@ -139,45 +155,78 @@ fn parse_each(
     file: &str,
     text: &str,
 ) -> Result<Vec<Result<Document, ManifestError>>, ManifestError> {
-    let values: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+    // As kubectl reads them: `010` is eight.
+    let how = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            max_nodes: MAX_VALUES,
+            max_documents: MAX_DOCUMENTS,
+        },
+    };
+    let values = serde_saphyr::from_multiple_with_options(text, how);
+    let values: Vec<Value> = values.map_err(|error| {
         // Its text draws the place over several lines; the first one says all.
         let text = error.to_string().lines().next().unwrap_or_default().to_owned();
         ManifestError::Yaml { file: file.into(), text }
     })?;
     let mut documents = Vec::new();
-    for (index, value) in values.into_iter().enumerate() {
+    for (index, mut value) in values.into_iter().enumerate() {
         let number = index + 1;
+        make_whole(&mut value);
         if value.is_null() {
             continue;
         }
-        let mut take = |value, place: &str| {
-            let no_object = |why| ManifestError::NoObject { file: file.into(), number, why };
-            documents.push(document(file, value, place).map_err(no_object));
-        };
-        match items(&value) {
-            Some(Value::Array(items)) => {
-                for (index, item) in items.iter().enumerate() {
-                    take(item.clone(), &format!("items[{index}]"));
-                }
-            }
-            // A list may be empty, but not something else.
-            Some(Value::Null) => {}
-            Some(_) => documents.push(Err(ManifestError::NoObject {
-                file: file.into(),
-                number,
-                why: "items: it is no list of objects".into(),
-            })),
-            None => take(value, ""),
-        }
+        let mut found = Vec::new();
+        take(file, value, "", &mut found);
+        let no_object = |why| ManifestError::NoObject { file: file.into(), number, why };
+        documents.extend(found.into_iter().map(|document| document.map_err(no_object)));
     }
     Ok(documents)
 }
 
+/// Numbers such as `2.0` and `08`, which is no octal one, are whole to kubectl, which writes JSON of what it reads.
+fn make_whole(value: &mut Value) {
+    /// Up to here all whole numbers are told from each other.
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0);
+            let whole = whole.filter(|whole| whole.abs() <= MOST);
+            // Written without a point, it is read as what it is.
+            if let Some(Ok(whole)) = whole.map(|whole| format!("{whole:.0}").parse::<i64>()) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(members) => members.iter_mut().for_each(make_whole),
+        Value::Object(members) => members.values_mut().for_each(make_whole),
+        _ => {}
+    }
+}
+
+/// The object at this place in its document, or those of the list there; what is none is told. How deep lists lie in lists is
+/// bounded by the reader of the text.
+fn take(file: &str, mut value: Value, place: &str, found: &mut Vec<Result<Document, String>>) {
+    let inside = |name: String| if place.is_empty() { name } else { format!("{place}.{name}") };
+    match items(&mut value) {
+        Some(Value::Array(items)) => {
+            for (index, item) in items.into_iter().enumerate() {
+                take(file, item, &inside(format!("items[{index}]")), found);
+            }
+        }
+        // A list may be empty, but not something else.
+        Some(Value::Null) => {}
+        Some(_) => {
+            found.push(Err(format!("{}: it is no list of objects", inside("items".to_owned()))));
+        }
+        None => found.push(document(file, value, place)),
+    }
+}
+
 /// What is in a list of objects of any kind; none if it is something else.
-fn items(value: &Value) -> Option<&Value> {
-    const NOTHING: &Value = &Value::Null;
+fn items(value: &mut Value) -> Option<Value> {
     let is_list = value["kind"] == "List" && value["apiVersion"] == "v1";
-    is_list.then(|| value.get("items").unwrap_or(NOTHING))
+    is_list.then(|| value.get_mut("items").map(Value::take).unwrap_or_default())
 }
 
 /// The object at this place in its document, or what it lacks.
@@ -192,7 +241,9 @@ fn document(file: &str, value: Value, place: &str) -> Result<Document, String> {
         Value::String(_) | Value::Null => {
             Err(format!("{}: it is missing: every object has one, such as {example}", path(name)))
         }
-        other => Err(format!("{}: {other} is no text such as {example}", path(name))),
+        other => {
+            Err(format!("{}: {} is no text such as {example}", path(name), cut(&other.to_string())))
+        }
     };
     let api_version = field("apiVersion", "kubevirt.io/v1")?;
     let kind = field("kind", INSTANCE)?;
@@ -212,6 +263,35 @@ mod tests {
         let titles: Vec<String> = documents.iter().map(Document::title).collect();
         assert_eq!(titles, ["Secret s", "VirtualMachine m", "ConfigMap without a name"]);
         assert_eq!(documents.iter().filter(|document| document.is_machine()).count(), 1);
+    }
+
+    #[test]
+    fn objects_of_a_list_in_a_list_are_found() {
+        let inner = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod}]}";
+        let text = format!("apiVersion: v1\nkind: List\nitems: [{inner}, {inner}]\n");
+        let documents = parse("f", &text).unwrap();
+        let kinds: Vec<&str> = documents.iter().map(|document| document.kind.as_str()).collect();
+        assert_eq!(kinds, ["Pod", "Pod"]);
+    }
+
+    #[test]
+    fn of_a_long_name_the_beginning_is_told() {
+        let text =
+            format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {}}}}}", "x".repeat(100_000));
+        let title = parse("f", &text).unwrap()[0].title();
+        assert_eq!(title, format!("Pod {}…", "x".repeat(40)));
+    }
+
+    #[test]
+    fn numbers_with_leading_zeros_are_octal_as_kubectl_has_them() {
+        let text = "{apiVersion: v1, kind: A, a: 010, b: 0400000000, c: '010', d: 0, e: 10, f: -010, g: 0o10}";
+        let value = parse("f", text).unwrap().remove(0).value;
+        assert_eq!((&value["a"], &value["b"]), (&8.into(), &0o400_000_000.into()));
+        assert_eq!((&value["c"], &value["d"]), (&"010".into(), &0.into()));
+        assert_eq!((&value["e"], &value["f"], &value["g"]), (&10.into(), &(-8).into(), &8.into()));
+        let text = "{apiVersion: v1, kind: A, a: [08, 2.0, -3.0, 1e3, 0.5, -0.0, 1e300]}";
+        let value = parse("f", text).unwrap().remove(0).value;
+        assert_eq!(value["a"], serde_json::json!([8, 2, -3, 1000, 0.5, 0, 1e300]));
     }
 
     #[test]
@@ -238,6 +318,10 @@ mod tests {
                 "apiVersion: v1\nkind: List\nitems: 5\n",
                 "items: it is no list of objects".to_owned(),
             ),
+            (
+                "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List, items: [{apiVersion: v1}]}]}",
+                format!("items[0].items[0].kind: {missing} VirtualMachineInstance"),
+            ),
         ];
         for (text, why) in cases {
             let error = parse("f", text).unwrap_err();
@@ -258,6 +342,21 @@ mod tests {
         }
         let error = parse("f", &text).unwrap_err();
         assert!(matches!(error, ManifestError::Yaml { .. }), "{error}");
+    }
+
+    #[test]
+    fn manifests_have_limits() {
+        let text = |levels: usize| {
+            format!("{{apiVersion: v1, kind: A, a: {}{}}}", "[".repeat(levels), "]".repeat(levels))
+        };
+        assert!(parse("f", &text(MAX_DEPTH - 1)).is_ok());
+        assert!(parse("f", &text(MAX_DEPTH)).is_err());
+        let documents = |count| "---\n{apiVersion: v1, kind: A}\n".repeat(count);
+        assert_eq!(parse("f", &documents(MAX_DOCUMENTS)).unwrap().len(), MAX_DOCUMENTS);
+        assert!(parse("f", &documents(MAX_DOCUMENTS + 1)).is_err());
+        let values = |count| format!("{{apiVersion: v1, kind: A, a: [{}]}}", "1,".repeat(count));
+        assert!(parse("f", &values(MAX_VALUES - 10)).is_ok());
+        assert!(parse("f", &values(MAX_VALUES)).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use corten_resources::validate::{Finding, admit, can_run, decode};
 
 use super::Document;
 use super::documents::INSTANCE;
+use crate::oci::ImageReference;
 
 /// What came of a document.
 #[derive(Debug)]
@@ -23,18 +24,39 @@ pub struct Examined {
 /// Examines a VirtualMachineInstance or VirtualMachine. What is told here is all that a run could say of the object alone.
 pub fn examine(document: &Document) -> Examined {
     let kind = if document.kind == INSTANCE { Kind::Instance } else { Kind::Machine };
-    let findings = admit(kind, None, &document.value, Scope::Standalone);
-    if !can_run(&findings) {
-        return Examined { findings, vmi: None };
-    }
+    let mut findings = admit(kind, None, &document.value, Scope::Standalone);
     let mut vmi = match kind {
         Kind::Instance => decode(&document.value).object,
         _ => decode(&document.value).object.and_then(made_of),
     };
+    if let Some(vmi) = &vmi {
+        findings.extend(image_names(vmi).into_iter().map(|finding| document.placed(finding)));
+    }
+    if !can_run(&findings) {
+        return Examined { findings, vmi: None };
+    }
     if let Some(vmi) = &mut vmi {
         name(vmi, document);
     }
     Examined { findings, vmi }
+}
+
+/// Refuses what names no image. In clusters kubelet does.
+fn image_names(vmi: &VirtualMachineInstance) -> Vec<Finding> {
+    let kernel = vmi.spec.kernel_container().map(|container| {
+        ("spec.domain.firmware.kernelBoot.container.image".to_owned(), &container.image)
+    });
+    let disks = vmi.spec.volumes.iter().enumerate().filter_map(|(index, volume)| {
+        let disk = volume.container_disk.as_ref()?;
+        Some((format!("spec.volumes[{index}].containerDisk.image"), &disk.image))
+    });
+    // That one is missing was told.
+    let named = kernel.into_iter().chain(disks).filter(|(_, name)| !name.is_empty());
+    let wrong = named.filter_map(|(path, name)| {
+        let error = name.parse::<ImageReference>().err()?;
+        Some(Finding::invalid(path, error.to_string()))
+    });
+    wrong.collect()
 }
 
 /// The instance is what the VirtualMachine would make of its template.
@@ -64,6 +86,10 @@ fn name(vmi: &mut VirtualMachineInstance, document: &Document) {
 
 #[cfg(test)]
 mod tests {
+    use corten_launcher::volumes::iso9660;
+    use corten_net::{Ipv4Cidr, Ipv6Cidr};
+    use corten_resources::machine::limits;
+
     use super::super::documents::parse;
     use super::*;
 
@@ -150,6 +176,48 @@ mod tests {
             let text = instance(&SPEC.replacen('{', &format!("{{{volume}, "), 1));
             assert_eq!(refused(&text), ["spec.volumes[0].emptyDisk.capacity"], "{capacity}");
         }
+    }
+
+    #[test]
+    fn image_that_has_no_name_of_one_is_refused_by_its_path() {
+        for image in ["'!!'", "x y", "a@sha256:zz"] {
+            let kernel = SPEC.replace("image: i", &format!("image: {image}"));
+            let path = "spec.domain.firmware.kernelBoot.container.image";
+            assert_eq!(refused(&instance(&kernel)), [path], "{image}");
+            let volume = format!("volumes: [{{name: d, containerDisk: {{image: {image}}}}}]");
+            let disk = SPEC.replacen('{', &format!("{{{volume}, "), 1);
+            assert_eq!(refused(&instance(&disk)), ["spec.volumes[0].containerDisk.image"]);
+            let text = machine(&format!("{{runStrategy: Always, template: {{spec: {disk}}}}}"));
+            let path = "spec.template.spec.volumes[0].containerDisk.image";
+            assert_eq!(refused(&text), [path]);
+        }
+    }
+
+    #[test]
+    fn limits_are_those_of_what_is_made() {
+        assert_eq!(limits::LABEL_BYTES, iso9660::MAX_LABEL);
+        assert_eq!(limits::PATH_LEVELS, iso9660::MAX_DEPTH);
+        assert_eq!(limits::FILE_NAME_BYTES, iso9660::MAX_NAME);
+        let networks = ["10.0.0.0/8", "10.0.0.0/7", "0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/8"];
+        for network in networks.into_iter().chain(["223.0.0.0/30", "10.0.0.0/31", "x"]) {
+            let is_one = network.parse::<Ipv4Cidr>().is_ok();
+            assert_eq!(takes("vmNetworkCIDR", network), is_one, "{network}");
+        }
+        let networks =
+            ["fd10::/8", "fd10::/7", "fe80::/64", "::/64", "2001:db8::/126", "2001::/127"];
+        for network in networks {
+            let is_one = network.parse::<Ipv6Cidr>().is_ok();
+            assert_eq!(takes("vmIPv6NetworkCIDR", network), is_one, "{network}");
+        }
+    }
+
+    /// A guest can have this network.
+    fn takes(field: &str, network: &str) -> bool {
+        let more = format!("networks: [{{name: net, pod: {{{field}: '{network}'}}}}]");
+        let spec = SPEC
+            .replacen('{', &format!("{{{more}, "), 1)
+            .replace("devices: {}", "devices: {interfaces: [{name: net, masquerade: {}}]}");
+        examined(&instance(&spec)).vmi.is_some()
     }
 
     #[test]

@@ -43,12 +43,34 @@ fn bad_objects_are_refused_by_the_path_of_the_field() -> Result<()> {
         (with("/spec/domain/memory", json!({"guest": "15Ei"})), 3, "spec.domain.memory.guest: "),
         (with("/spec/domain/machine", json!({"type": "x"})), 3, "spec.domain.machine.type: "),
         (with("/spec/co\u{1b}lour", json!(1)), 3, "spec.co\\u{1b}lour: "),
+        (
+            with("/spec/domain/firmware/serial", json!("x".repeat(1025))),
+            3,
+            "spec.domain.firmware.serial: ",
+        ),
+        (
+            with("/spec/domain/firmware/kernelBoot/kernelArgs", json!("x".repeat(2048))),
+            3,
+            "spec.domain.firmware.kernelBoot.kernelArgs: ",
+        ),
+        (with("/spec/dnsConfig", json!({"searches": ["a b"]})), 3, "spec.dnsConfig.searches[0]: "),
+        (
+            with("/spec/domain/firmware/kernelBoot/container/image", json!("!!")),
+            3,
+            "spec.domain.firmware.kernelBoot.container.image: ",
+        ),
+        (with("/spec/domain/devices/rng", json!({"x": 1})), 3, "spec.domain.devices.rng.x: "),
+        (with("/metadata/namespace", json!("../..")), 3, "metadata.namespace: "),
     ];
     for (vmi, status, text) in cases {
         let mut running = rig.run(&vmi, &[])?;
         running.close_input();
         let ended = running.end()?.with(status)?.said(text)?;
         ensure!(ended.stdout.is_empty(), "{}", ended.stdout);
+        // Both say the same of the object.
+        rig.file("object", &vmi.to_string())?;
+        let judged = rig.corten(&["validate", "object"])?.with(status)?;
+        ensure!(judged.stdout.contains(text), "{}", judged.stdout);
     }
     rig.is_clean(&[])
 }
@@ -221,6 +243,8 @@ fn validate_judges_every_document_of_every_file() -> Result<()> {
     rig.file("good", &format!("{good}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\n"))?;
     rig.file("bad", &bad.to_string())?;
     rig.file("worse", ": :\n- [\n")?;
+    rig.file("empty", "# nothing yet\n")?;
+    rig.corten(&["validate", "empty"])?.with(3)?.said("empty: there is no object in it")?;
     let ended = rig.corten(&["validate", "good"])?.with(0)?;
     ensure!(ended.stdout.contains("VirtualMachineInstance first: accepted"), "{}", ended.stdout);
     ensure!(ended.stdout.contains("Pod p: passed over"), "{}", ended.stdout);
@@ -251,6 +275,7 @@ fn help_version_explanations_and_completion_are_there() -> Result<()> {
     let text = rig.corten(&["explain", "spec.domain.memory"])?.with(0)?.stdout;
     ensure!(text.contains("spec.domain.memory\n  .guest: served\n"), "{text}");
     rig.corten(&["explain", "spec.nothing"])?.with(1)?;
+    rig.corten(&["explain", "spec.hostname.foo.bar"])?.with(1)?;
     for shell in ["bash", "zsh", "fish"] {
         ensure!(rig.corten(&["completion", shell])?.with(0)?.stdout.contains("corten"));
     }
