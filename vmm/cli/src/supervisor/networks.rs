@@ -180,16 +180,30 @@ fn wanted(
         let mac = mac.map(|text| parse_mac(&path, text)).transpose()?;
         let name = Role::segment(&interface.name);
         let options = dhcp_options(&path, interface)?;
-        if let (Connection::Bridge(bridge), false) = (&connection, options.is_empty()) {
-            notes.push(format!(
-                "interface {}: its dhcpOptions are not told: who answers on bridge {bridge} is not this command",
-                interface.name
-            ));
+        if let Connection::Bridge(bridge) = &connection {
+            notes.extend(left_out(interface, bridge, &options));
         }
         let wanted = StandaloneInterface { name, connection, mac, pairs, mtu: None, options };
         all.push((interface.name.clone(), wanted));
     }
     Ok(all)
+}
+
+/// What is asked for and cannot be on a bridge of this machine.
+fn left_out(interface: &Interface, bridge: &str, options: &DhcpOptions) -> Vec<String> {
+    let name = &interface.name;
+    let mut notes = Vec::new();
+    if !options.is_empty() {
+        notes.push(format!(
+            "interface {name}: its dhcpOptions are not told: who answers on bridge {bridge} is not this command"
+        ));
+    }
+    if !interface.ports.is_empty() || !interface.port_ranges.is_empty() {
+        notes.push(format!(
+            "interface {name}: its ports are no ports of this machine: on bridge {bridge} the guest has an address of its own"
+        ));
+    }
+    notes
 }
 
 /// What a network is called on the command line: by its own name, or by that of what Multus would connect.
@@ -427,6 +441,9 @@ mod tests {
         let vmi = with_interfaces(&interfaces, &json!([{"name": "a", "pod": {}}]));
         let ports = vec![Port { protocol: Protocol::Tcp, number: 80 }];
         assert_eq!(of(&vmi, &Network::Own)[0].1.connection, Connection::Pod(ports));
+        let mut notes = Vec::new();
+        wanted(&vmi, &Network::Bridge("br0".into()), &mut notes).unwrap();
+        assert!(notes[0].starts_with("interface a: its ports are no ports of this"), "{notes:?}");
     }
 
     #[test]
