@@ -97,8 +97,8 @@ fn serial(path: &str, disk: &Disk) -> Result<String, Finding> {
 }
 
 fn block_size(path: &str, disk: &Disk, place: &DiskPlace) -> Result<u32, Finding> {
-    let wanted = disk.block_size.as_ref();
-    if wanted.is_some_and(|size| size.match_volume.is_some()) {
+    let matched = disk.block_size.as_ref().and_then(|size| size.match_volume.as_ref());
+    if matched.is_some_and(|matched| matched.enabled != Some(false)) {
         return Ok(place.direct.unwrap_or(place.block_size).max(place.block_size));
     }
     let Some(size) = disk.logical_block_size() else { return Ok(place.block_size.max(SECTOR)) };
