@@ -229,6 +229,13 @@ fn blocks_are_no_smaller_than_the_volume_has_them_and_the_cache_is_passed_where_
     }
     let error = plan(&spec(custom(512)), &resolved(4096, Some(4096))).unwrap_err().to_string();
     assert!(error.contains("blockSize.custom.logical: the volume has blocks of 4096"), "{error}");
+    for (disk, field) in [(custom(4096), "custom.logical"), (matching(), "matchVolume")] {
+        let mut odd = resolved(512, Some(4096));
+        odd.disks.get_mut("a").unwrap().size = 5120;
+        let error = plan(&spec(disk), &odd).unwrap_err().to_string();
+        let text = format!("blockSize.{field}: the volume has 5120 bytes, which is no multiple");
+        assert!(error.contains(&text), "{error}");
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@
 //! **Paths.** Whoever fills a volume or an image also makes its links. They are followed within it, never out of it; and on the
 //! way to a hostDisk, which may be anywhere on a node, there may be none at all.
 //!
-//! **Sizes.** Files that are made have whole mebibytes, as KubeVirt's do. Where a volume has less room than was asked for, up to a
+//! **Sizes.** Files that are made have whole mebibytes, as KubeVirt's do: an emptyDisk no less than was asked for, files in a
+//! volume, which may not have more room than that, no more. Where a volume has less room than was asked for, up to a
 //! tenth less is taken; a sparse file that could not be filled is not made. `disk.img` grows with its claim, never shrinks.
 
 mod error;
@@ -37,7 +38,7 @@ pub use self::error::DiskImageError;
 pub use self::made::{Made, MadeFiles};
 use self::opening::{Volume, not_opened, open_or_make, raw};
 pub use self::scratch::Scratch;
-use self::sizes::{grown, whole_mebibytes};
+use self::sizes::{enough_mebibytes, grown};
 use super::probe::probe;
 
 /// The disk's file in a volume that is a file system.
@@ -91,7 +92,7 @@ pub fn empty_disk(
     name: &str,
     capacity: u64,
 ) -> Result<DiskImage, DiskImageError> {
-    let size = whole_mebibytes(capacity)?;
+    let size = enough_mebibytes(capacity)?;
     let file = scratch.file(name, size)?;
     Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
 }

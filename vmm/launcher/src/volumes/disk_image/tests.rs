@@ -29,9 +29,9 @@ fn text(error: Result<DiskImage, DiskImageError>) -> String {
 fn an_empty_disk_is_sparse_and_has_no_name() {
     let place = directory();
     let disk = empty_disk(&Scratch::Nameless(place.path().into()), "data", (5 << 20) + 1).unwrap();
-    assert_eq!(disk.size, 5 << 20);
+    assert_eq!(disk.size, 6 << 20);
     let metadata = raw_file(&disk).metadata().unwrap();
-    assert_eq!((metadata.len(), metadata.blocks(), metadata.nlink()), (5 << 20, 0, 0));
+    assert_eq!((metadata.len(), metadata.blocks(), metadata.nlink()), (6 << 20, 0, 0));
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }
 
