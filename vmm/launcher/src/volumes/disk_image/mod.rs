@@ -103,6 +103,10 @@ pub fn host_disk(
     create: Option<u64>,
     access: Access,
 ) -> Result<DiskImage, DiskImageError> {
+    // It has no name to look for; whatever is wrong with it, it is absolute.
+    if path == Path::new("/") {
+        return Err(DiskImageError::Kind(path.into()));
+    }
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     let (Some(directory), Some(name), true) =
         (path.parent(), path.file_name(), path.is_absolute() && path.components().all(is_plain))
@@ -117,7 +121,10 @@ pub fn host_disk(
         .resolve(resolve);
     let relative = directory.strip_prefix("/").unwrap_or(directory);
     let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
-    let directory = openat2(&root, relative, how).map_err(|error| not_opened(path, error))?;
+    let directory = openat2(&root, relative, how).map_err(|error| match error {
+        Errno::ENOENT | Errno::ENOTDIR => DiskImageError::NoDirectory(directory.into()),
+        error => not_opened(path, error),
+    })?;
     open_or_make(&Volume { directory, path: path.into(), resolve }, Path::new(name), create, access)
 }
 

@@ -56,7 +56,11 @@ pub(super) fn open_or_make(
             let file = volume.open(name, flags).map_err(|error| not_opened(&volume.path, error))?;
             let failed = |source| DiskImageError::Open(volume.path.clone(), source);
             let made = Made::new(&volume.directory, name, &file).map_err(failed)?;
-            file.set_len(size).inspect_err(|_| made.remove()).map_err(failed)?;
+            let too_large = |source| {
+                made.remove();
+                DiskImageError::Make { path: volume.path.clone(), size, source }
+            };
+            file.set_len(size).map_err(too_large)?;
             Ok(DiskImage { content: DiskContent::Raw(file), size, made: Some(made) })
         }
         (Err(error), _) => Err(not_opened(&volume.path, error)),
@@ -76,7 +80,10 @@ pub(super) fn raw(
         return Err(DiskImageError::Kind(path.into()));
     }
     let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
-    if size == 0 || !size.is_multiple_of(SECTOR) {
+    if size == 0 {
+        return Err(DiskImageError::Empty(path.into()));
+    }
+    if !size.is_multiple_of(SECTOR) {
         return Err(DiskImageError::Size { path: path.into(), size });
     }
     if access != Access::Read {

@@ -39,7 +39,8 @@ impl Scratch {
             return Err(DiskImageError::Kind(path));
         }
         check_free(&file, &path, false)?;
-        file.set_len(0).and_then(|()| file.set_len(size)).map_err(failed)?;
+        file.set_len(0).map_err(failed)?;
+        file.set_len(size).map_err(|source| DiskImageError::Make { path, size, source })?;
         Ok(file)
     }
 }
