@@ -283,8 +283,13 @@ fn what_cannot_be_had_is_said_by_path_volume_and_reason() {
         ),
         (
             json!({"secret": {"secretName": "s"}}),
-            "secret: volume v cannot be used: what it names is not there",
+            "secret: volume v cannot be used: Secret s is not there, and it is not optional",
         ),
+        (
+            json!({"configMap": {"name": "m"}}),
+            "configMap: volume v cannot be used: ConfigMap m is not there, and it is not optional",
+        ),
+        (json!({"configMap": {}}), "configMap: volume v cannot be used: it names nothing"),
         (
             json!({"cloudInitNoCloud": {}}),
             "cloudInitNoCloud: volume v cannot be used: it has neither",

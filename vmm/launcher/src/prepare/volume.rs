@@ -39,8 +39,16 @@ pub enum VolumeError {
     #[error("it has no capacity: say how large the disk is to be")]
     NoCapacity,
     /// What it refers to is not there.
-    #[error("what it names is not there, and it is not optional")]
+    #[error("it names nothing")]
     Missing,
+    /// An object that is not there.
+    #[error("{object} is not there, and it is not optional{hint}")]
+    NoObject {
+        /// Its kind and name.
+        object: String,
+        /// Where it may be.
+        hint: &'static str,
+    },
     /// A kind that no disk can be made of.
     #[error("no disk can be made of it")]
     Unknown,
@@ -205,7 +213,10 @@ impl Wanted<'_> {
         let files = match sources.files(self.volume).map_err(VolumeError::Source)? {
             Some(files) => files,
             None if optional == Some(true) => Vec::new(),
-            None => return Err(VolumeError::Missing),
+            None => {
+                let object = named(self.volume).ok_or(VolumeError::Missing)?;
+                return Err(VolumeError::NoObject { object, hint: sources.hint() });
+            }
         };
         let label = label.filter(|label| !label.is_empty()).unwrap_or(LABEL);
         self.in_memory(&config_disk(label, files)?)
@@ -215,6 +226,26 @@ impl Wanted<'_> {
         let file = sealed(&self.volume.name, image)?;
         let size = u64::try_from(image.len()).unwrap_or(u64::MAX);
         Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
+    }
+}
+
+/// Kind and name of the object that a volume has its files of.
+fn named(volume: &Volume) -> Option<String> {
+    let object = |kind: &str, name: Option<&str>| {
+        name.filter(|name| !name.is_empty()).map(|name| format!("{kind} {name}"))
+    };
+    match volume.source()? {
+        Source::ConfigMap(map) => object("ConfigMap", map.name.as_deref()),
+        Source::Secret(secret) => object("Secret", secret.secret_name.as_deref()),
+        Source::ServiceAccount(account) => {
+            object("service account", account.service_account_name.as_deref())
+        }
+        Source::Sysprep(files) => {
+            let map = files.config_map.as_ref().and_then(|map| map.name.as_deref());
+            let secret = files.secret.as_ref().and_then(|secret| secret.name.as_deref());
+            object("ConfigMap", map).or_else(|| object("Secret", secret))
+        }
+        _ => None,
     }
 }
 
