@@ -7,6 +7,7 @@
 
 mod seed;
 mod sources;
+mod together;
 mod volume;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ use thiserror::Error;
 
 pub use self::seed::hostname;
 pub use self::sources::{ClaimPlace, ImagePlace, PodMounts, SourceError, VolumeSources};
+use self::together::Together;
 pub use self::volume::VolumeError;
 use crate::image::{Image, ImageError};
 use crate::machine::{DiskPlace, disks};
@@ -81,6 +83,7 @@ pub fn prepare(
 ) -> Result<Prepared, PrepareError> {
     let mut prepared = Prepared::default();
     prepared.add_kernel(vmi, sources)?;
+    let mut together = Together::default();
     for (_, disk) in disks(&vmi.spec) {
         let found =
             vmi.spec.volumes.iter().enumerate().find(|(_, volume)| volume.name == disk.name);
@@ -97,6 +100,7 @@ pub fn prepare(
         let wanted = volume::Wanted { vmi, volume, disk: &disk, scratch };
         let mut image = wanted.open(sources, &mut prepared.metrics).map_err(failed)?;
         prepared.made.add(image.made.take());
+        together.add(&volume.name, &image).map_err(failed)?;
         let read_only = wanted.is_read_only();
         prepared.add_disk(volume, image, read_only).map_err(|error| match error {
             AddError::Role(error) => error.into(),

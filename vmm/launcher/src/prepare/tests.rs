@@ -335,6 +335,37 @@ fn a_disk_of_another_vm_is_refused_by_its_name() {
 }
 
 #[test]
+fn one_file_is_not_two_disks_if_it_is_written_to() {
+    let shelf = Shelf::new().with("claims/c/disk.img", &[0; 512]).with("claims/d/other", &[]);
+    fs::hard_link(shelf.path("claims/c/disk.img"), shelf.path("claims/d/disk.img")).unwrap();
+    let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
+    let only_read =
+        |name: &str| json!({"persistentVolumeClaim": {"claimName": name, "readOnly": true}});
+    let ephemeral = |name: &str| json!({"ephemeral": claim(name)});
+    let prepared = |first: &Value, second: &Value| {
+        let (mut first, mut second) = (first.clone(), second.clone());
+        (first["name"], second["name"]) = (json!("one"), json!("two"));
+        shelf.prepare(spec(json!([]), json!([first, second])))
+    };
+    let cases = [
+        (claim("c"), claim("c")),
+        (claim("c"), claim("d")),
+        (claim("c"), ephemeral("c")),
+        (ephemeral("d"), claim("c")),
+        (only_read("c"), claim("d")),
+    ];
+    for (first, second) in &cases {
+        let error = chain(&prepared(first, second).unwrap_err());
+        assert!(error.starts_with("spec.volumes[1]."), "{error}");
+        assert!(
+            error.ends_with("disk.img is that of volume one too, and is written to"),
+            "{error}"
+        );
+    }
+    prepared(&ephemeral("c"), &only_read("d")).unwrap();
+}
+
+#[test]
 fn a_pod_has_its_volumes_at_their_names() {
     let shelf = Shelf::new()
         .with("volumes/image/disk/disk.img", &[0; 512])

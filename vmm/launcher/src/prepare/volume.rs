@@ -1,7 +1,7 @@
 //! One volume -> a disk.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use corten_resources::machine::Source;
 use corten_resources::types::{CloudInit, Disk, HostDisk, VirtualMachineInstance, Volume};
@@ -26,6 +26,14 @@ pub enum VolumeError {
     /// A file that cannot be a disk.
     #[error(transparent)]
     Disk(#[from] DiskImageError),
+    /// One file for two disks of a VM.
+    #[error("disk {} is that of volume {other} too, and is written to", path.display())]
+    Twice {
+        /// The file.
+        path: PathBuf,
+        /// The other volume.
+        other: String,
+    },
     /// Files that cannot be on a disk.
     #[error(transparent)]
     Iso(#[from] IsoError),
@@ -151,7 +159,8 @@ impl Wanted<'_> {
                 let disk = MetricsDisk::new()?;
                 let content = DiskContent::Raw(disk.reader()?);
                 *metrics = Some(disk);
-                Ok(DiskImage { content, size: downward_metrics::SIZE, made: None })
+                let size = downward_metrics::SIZE;
+                Ok(DiskImage { content, size, origin: None, made: None })
             }
             Source::ConfigMap(map) => {
                 self.files(map.volume_label.as_deref(), map.optional, sources)
@@ -225,7 +234,7 @@ impl Wanted<'_> {
     fn in_memory(&self, image: &[u8]) -> Result<DiskImage, VolumeError> {
         let file = sealed(&self.volume.name, image)?;
         let size = u64::try_from(image.len()).unwrap_or(u64::MAX);
-        Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
+        Ok(DiskImage { content: DiskContent::Raw(file), size, origin: None, made: None })
     }
 }
 

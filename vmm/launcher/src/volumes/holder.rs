@@ -85,7 +85,7 @@ fn has_open(process: &Path, file: &Metadata) -> bool {
 }
 
 /// A block device is the same under all its names.
-fn is_same(one: &Metadata, other: &Metadata) -> bool {
+pub(crate) fn is_same(one: &Metadata, other: &Metadata) -> bool {
     if one.file_type().is_block_device() && other.file_type().is_block_device() {
         return one.rdev() == other.rdev();
     }

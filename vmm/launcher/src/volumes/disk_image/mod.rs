@@ -27,7 +27,7 @@ mod tests;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use corten_link::ImageFormat;
 use nix::errno::Errno;
@@ -75,6 +75,15 @@ pub enum Access {
     Share,
 }
 
+/// A file that was there before its VM, or stays behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// For people to read.
+    pub path: PathBuf,
+    /// What is done with it.
+    pub access: Access,
+}
+
 /// A disk that can be handed to a VM process.
 #[derive(Debug)]
 pub struct DiskImage {
@@ -82,6 +91,8 @@ pub struct DiskImage {
     pub content: DiskContent,
     /// Bytes that the guest sees.
     pub size: u64,
+    /// Whose file it is, unless it is this VM's alone. Of an image with an overlay, the image.
+    pub origin: Option<Origin>,
     /// Its file, if that was made just now and stays when the VM has ended.
     pub made: Option<Made>,
 }
@@ -94,7 +105,7 @@ pub fn empty_disk(
 ) -> Result<DiskImage, DiskImageError> {
     let size = enough_mebibytes(capacity)?;
     let file = scratch.file(name, size)?;
-    Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
+    Ok(DiskImage { content: DiskContent::Raw(file), size, origin: None, made: None })
 }
 
 /// The file at `path`; with a capacity it is made where it is missing.
@@ -163,10 +174,12 @@ pub fn ephemeral(
     scratch: &Scratch,
     name: &str,
 ) -> Result<DiskImage, DiskImageError> {
-    let DiskContent::Raw(image) = base.content else { return Err(DiskImageError::NotRaw) };
-    let overlay = Some(scratch.file(name, base.size)?);
+    let DiskImage { content: DiskContent::Raw(image), size, origin, made } = base else {
+        return Err(DiskImageError::NotRaw);
+    };
+    let overlay = Some(scratch.file(name, size)?);
     let content = DiskContent::Image { image, format: ImageFormat::Raw, overlay };
-    Ok(DiskImage { content, size: base.size, made: base.made })
+    Ok(DiskImage { content, size, origin, made })
 }
 
 /// The disk in an image whose files are below `root`: the only one in its directory `disk`, or the one at `path`. Writes go to an
@@ -217,7 +230,8 @@ fn of_image(
     let probed = probe(&file).map_err(|source| DiskImageError::Image { path, source })?;
     let overlay = scratch.map(|scratch| scratch.file(name, probed.size)).transpose()?;
     let content = DiskContent::Image { image: file, format: probed.format, overlay };
-    Ok(DiskImage { content, size: probed.size, made: None })
+    let origin = Some(Origin { path: shown.into(), access: Access::Read });
+    Ok(DiskImage { content, size: probed.size, origin, made: None })
 }
 
 /// The name of the only file in an image's directory for disks.

@@ -12,7 +12,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 
 use super::sizes::fitting;
-use super::{Access, DiskContent, DiskImage, DiskImageError, Made};
+use super::{Access, DiskContent, DiskImage, DiskImageError, Made, Origin};
 use crate::volumes::holder::holder;
 use crate::volumes::probe::SECTOR;
 
@@ -61,7 +61,8 @@ pub(super) fn open_or_make(
                 DiskImageError::Make { path: volume.path.clone(), size, source }
             };
             file.set_len(size).map_err(too_large)?;
-            Ok(DiskImage { content: DiskContent::Raw(file), size, made: Some(made) })
+            let origin = Some(Origin { path: volume.path.clone(), access });
+            Ok(DiskImage { content: DiskContent::Raw(file), size, origin, made: Some(made) })
         }
         (Err(error), _) => Err(not_opened(&volume.path, error)),
         (Ok(file), _) => raw(file, &volume.path, access),
@@ -89,7 +90,8 @@ pub(super) fn raw(
     if access != Access::Read {
         check_free(&file, path, access == Access::Share)?;
     }
-    Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
+    let origin = Some(Origin { path: path.into(), access });
+    Ok(DiskImage { content: DiskContent::Raw(file), size, origin, made: None })
 }
 
 /// Nobody writes to it. The VM process locks it later, so this is for the message, and before anything is changed.
