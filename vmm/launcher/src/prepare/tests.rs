@@ -335,6 +335,38 @@ fn a_disk_of_another_vm_is_refused_by_its_name() {
 }
 
 #[test]
+fn a_disk_that_another_vm_writes_to_is_not_read_and_one_that_it_reads_not_written_to() {
+    let shelf = Shelf::new().with("claims/c/disk.img", &[0; 4 << 20]);
+    let claim = json!({"persistentVolumeClaim": {"claimName": "c"}});
+    let only_read = json!({"persistentVolumeClaim": {"claimName": "c", "readOnly": true}});
+    let ephemeral = json!({"ephemeral": claim});
+    let prepared = |volume: &Value| {
+        let mut volume = volume.clone();
+        volume["name"] = json!("root");
+        shelf.prepare(spec(json!([]), json!([volume])))
+    };
+    let refused = |volume: &Value, mut sleeper: std::process::Child| {
+        let result = prepared(volume);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        let text = format!("disk.img is in use by VM other (process {})", sleeper.id());
+        let error = chain(&result.unwrap_err());
+        assert!(error.starts_with("spec.volumes[0].") && error.ends_with(&text), "{error}");
+    };
+    let path = shelf.path("claims/c/disk.img");
+    for reader in [&ephemeral, &only_read] {
+        let held = File::options().read(true).write(true).open(&path).unwrap();
+        refused(reader, crate::volumes::holder::testing::hold(held));
+        // As a VM process has it, which gets the descriptor.
+        let reading = prepared(reader).unwrap();
+        prepared(reader).unwrap();
+        let (_, fd) = reading.descriptors.into_iter().next().unwrap();
+        refused(&claim, crate::volumes::holder::testing::keep(fd.into()));
+    }
+    prepared(&claim).unwrap();
+}
+
+#[test]
 fn one_file_is_not_two_disks_if_it_is_written_to() {
     let shelf = Shelf::new().with("claims/c/disk.img", &[0; 512]).with("claims/d/other", &[]);
     fs::hard_link(shelf.path("claims/c/disk.img"), shelf.path("claims/d/disk.img")).unwrap();

@@ -105,10 +105,7 @@ impl Wanted<'_> {
         metrics: &mut Option<MetricsDisk>,
     ) -> Result<DiskImage, VolumeError> {
         self.open_source(sources, metrics).map_err(|error| match error {
-            VolumeError::Disk(DiskImageError::InUse { path, mut holder }) => {
-                holder.vm = holder.process.and_then(|process| sources.vm_of(process));
-                DiskImageError::InUse { path, holder }.into()
-            }
+            VolumeError::Disk(error) => name_holder(error, sources).into(),
             error => error,
         })
     }
@@ -235,6 +232,17 @@ impl Wanted<'_> {
         let file = sealed(&self.volume.name, image)?;
         let size = u64::try_from(image.len()).unwrap_or(u64::MAX);
         Ok(DiskImage { content: DiskContent::Raw(file), size, origin: None, made: None })
+    }
+}
+
+/// The error with the name of the VM that has the disk, if it is known.
+pub(super) fn name_holder(error: DiskImageError, sources: &dyn VolumeSources) -> DiskImageError {
+    match error {
+        DiskImageError::InUse { path, mut holder } => {
+            holder.vm = holder.process.and_then(|process| sources.vm_of(process));
+            DiskImageError::InUse { path, holder }
+        }
+        error => error,
     }
 }
 

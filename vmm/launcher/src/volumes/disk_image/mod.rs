@@ -36,7 +36,8 @@ use nix::sys::stat::Mode;
 
 pub use self::error::DiskImageError;
 pub use self::made::{Made, MadeFiles};
-use self::opening::{Volume, not_opened, open_or_make, raw};
+pub use self::opening::hold_for_reading;
+use self::opening::{Volume, check_free, not_opened, open_or_make, raw};
 pub use self::scratch::Scratch;
 use self::sizes::{enough_mebibytes, grown};
 use super::probe::probe;
@@ -227,6 +228,7 @@ fn of_image(
     if !kind.is_file() {
         return Err(DiskImageError::Kind(shown.into()));
     }
+    check_free(&file, shown, Access::Read)?;
     let probed = probe(&file).map_err(|source| DiskImageError::Image { path, source })?;
     let overlay = scratch.map(|scratch| scratch.file(name, probed.size)).transpose()?;
     let content = DiskContent::Image { image: file, format: probed.format, overlay };

@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 
 use super::sizes::fitting;
 use super::{Access, DiskContent, DiskImage, DiskImageError, Made, Origin};
-use crate::volumes::holder::holder;
+use crate::volumes::holder::{holder, share};
 use crate::volumes::probe::SECTOR;
 
 /// How long a disk may be held by nobody who can be seen.
@@ -87,18 +87,21 @@ pub(super) fn raw(
     if !size.is_multiple_of(SECTOR) {
         return Err(DiskImageError::Size { path: path.into(), size });
     }
-    if access != Access::Read {
-        check_free(&file, path, access == Access::Share)?;
-    }
+    check_free(&file, path, access)?;
     let origin = Some(Origin { path: path.into(), access });
     Ok(DiskImage { content: DiskContent::Raw(file), size, origin, made: None })
 }
 
-/// Nobody writes to it. The VM process locks it later, so this is for the message, and before anything is changed.
-pub(super) fn check_free(file: &File, path: &Path, is_shared: bool) -> Result<(), DiskImageError> {
+/// Nobody is in the way. It is locked later, so this is for the message, and before anything is changed.
+pub(super) fn check_free(file: &File, path: &Path, access: Access) -> Result<(), DiskImageError> {
     let deadline = Instant::now() + SETTLING;
     loop {
-        match holder(file, is_shared).map_err(|source| DiskImageError::Open(path.into(), source))? {
+        let found = match holder(file, access != Access::Write) {
+            // A file system without locks can still be read.
+            Err(_) if access == Access::Read => return Ok(()),
+            found => found.map_err(|source| DiskImageError::Open(path.into(), source))?,
+        };
+        match found {
             None => return Ok(()),
             // The rings of a process that was killed a moment ago may hold its files longer than it was there.
             Some(holder) if holder.process.is_none() && Instant::now() < deadline => {
@@ -107,6 +110,15 @@ pub(super) fn check_free(file: &File, path: &Path, is_shared: bool) -> Result<()
             Some(holder) => return Err(DiskImageError::InUse { path: path.into(), holder }),
         }
     }
+}
+
+/// Keeps others from writing to what is only read, for as long as the file is open anywhere. Where there are no locks, nothing does.
+pub fn hold_for_reading(file: &File, path: &Path) -> Result<(), DiskImageError> {
+    while let Ok(false) = share(file) {
+        // Whoever was in the way may be gone by now.
+        check_free(file, path, Access::Read)?;
+    }
+    Ok(())
 }
 
 pub(super) fn not_opened(path: &Path, error: Errno) -> DiskImageError {

@@ -256,8 +256,24 @@ fn a_disk_that_is_written_to_is_refused_by_its_holder() {
     let start = format!("disk {} is in use by ", path.display());
     assert!(error.starts_with(&start), "{error}");
     assert!(text(host_disk(&path, None, Access::Share)).starts_with(&start));
-    // Whoever only reads it disturbs nobody.
-    host_disk(&path, None, Access::Read).unwrap();
+    // What is written while it is read is not what was there at any time.
+    assert!(text(host_disk(&path, None, Access::Read)).starts_with(&start));
+    assert!(hold_for_reading(&File::open(&path).unwrap(), &path).is_err());
+}
+
+#[test]
+fn a_disk_that_is_read_is_shared_with_readers_only() {
+    let place = directory();
+    let path = real(&place).join("disk.img");
+    fs::write(&path, [0; 512]).unwrap();
+    let first = host_disk(&path, None, Access::Read).unwrap();
+    hold_for_reading(raw_file(&first), &path).unwrap();
+    let second = host_disk(&path, None, Access::Read).unwrap();
+    hold_for_reading(raw_file(&second), &path).unwrap();
+    drop(first);
+    assert!(text(host_disk(&path, None, Access::Write)).contains("disk.img is in use by "));
+    drop(second);
+    host_disk(&path, None, Access::Write).unwrap();
 }
 
 #[test]
