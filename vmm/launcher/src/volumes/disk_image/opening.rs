@@ -112,7 +112,7 @@ pub(super) fn check_free(file: &File, path: &Path, access: Access) -> Result<(),
     }
 }
 
-/// Keeps others from writing to what is only read, for as long as the file is open anywhere. Where there are no locks, nothing does.
+/// Keeps others from writing to what is only read, for as long as the file is open anywhere. Without locks nothing does.
 pub fn hold_for_reading(file: &File, path: &Path) -> Result<(), DiskImageError> {
     while let Ok(false) = share(file) {
         // Whoever was in the way may be gone by now.
