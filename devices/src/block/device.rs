@@ -132,7 +132,9 @@ impl Block {
 
     /// Lets go of the disk, for another machine to take it. This one must not run any more.
     pub fn unlock(&self) -> Result<(), LockError> {
-        self.disk.written_fd().map_or(Ok(()), unlock)
+        // A lock on what is only read is not of our making, and keeps nobody from reading it.
+        let fd = self.disk.written_fd().filter(|_| !self.shared.read_only);
+        fd.map_or(Ok(()), unlock)
     }
 
     /// Looks again how large the disk is; the number of bytes. To be called by

@@ -199,13 +199,13 @@ pub(crate) fn loopback(family: Family) -> Network {
     }
 }
 
-/// A rule for everything that `one` fits, or one for each port.
+/// A rule for everything that `one` fits, or one for the ports of each protocol.
 fn for_ports(one: &Match, ports: &[Port], action: Action) -> Vec<Rule> {
     if ports.is_empty() {
         return vec![Rule::new([one.clone()], action)];
     }
-    let rule = |port: &Port| Rule::new([one.clone(), Match::DestinationPort(*port)], action);
-    ports.iter().map(rule).collect()
+    let rule = |ports| Rule::new([one.clone(), ports], action);
+    Match::ports(ports).into_iter().map(rule).collect()
 }
 
 #[cfg(test)]

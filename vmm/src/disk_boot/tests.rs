@@ -174,6 +174,23 @@ fn what_is_there_instead_is_named() {
 }
 
 #[test]
+fn configuration_that_cannot_be_read_is_named_with_the_reason() {
+    let large = vec![b'#'; (1 << 20) + 1];
+    let files: &[(&str, &[u8])] = &[("/boot/grub/grub.cfg", &large)];
+    let reasons = nothing(boot(&[("root", fat(Table::Fat16, files))], MEMORY));
+    let expected = "  the whole disk: FAT16, without a boot entry that works; /boot/grub/grub.cfg: it has 1048577 bytes, and \
+                    there is room for 1048576";
+    assert_eq!(reasons, ["disk root: no partitions", expected]);
+}
+
+#[test]
+fn small_files_in_inodes_are_booted_from() {
+    let volume = unpacked(include_bytes!("filesystem/golden/inline.img.gz"));
+    let ((kernel, ..), _) = system(boot(&[("root", volume)], MEMORY));
+    assert_eq!(kernel, b"k");
+}
+
+#[test]
 fn volumes_of_an_mbr_are_read() {
     let volume =
         fat(Table::Fat16, &[("/extlinux.conf", b"label l\nlinux /k\n"), ("/k", b"kernel")]);

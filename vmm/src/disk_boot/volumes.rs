@@ -118,7 +118,11 @@ impl<'a> Volumes<'a> {
             });
             for volume in self.volumes.iter().filter(|volume| volume.disk == number) {
                 let what = match &volume.content {
-                    Ok(files) => format!("{}, without a boot entry that works", files.kind()),
+                    Ok(files) => {
+                        let without = format!("{}, without a boot entry that works", files.kind());
+                        let troubles = files.troubles().into_iter();
+                        [without].into_iter().chain(troubles).collect::<Vec<_>>().join("; ")
+                    }
                     Err(what) => what.clone(),
                 };
                 lines.push(format!("  {}: {what}", volume.place()));

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::socket::sockopt::{ReceiveTimeout, SndBuf, SndBufForce};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
 };
@@ -31,6 +31,10 @@ const DONE: u16 = 3;
 const BUFFER: usize = 1 << 16;
 /// The kernel answers at once, unless it loads a module first.
 const PATIENCE: i64 = 30;
+/// What every socket takes at once.
+const USUAL: usize = 1 << 17;
+/// What the kernel counts besides the bytes that are sent.
+const MARGIN: usize = 1 << 12;
 /// A dump that is interrupted is made again, so often.
 const ATTEMPTS: usize = 8;
 
@@ -138,6 +142,7 @@ impl Socket {
             bytes.extend(message.finish(flags, last));
         }
         bytes.extend(end.finish(REQUEST, self.next()));
+        self.make_room(bytes.len());
         self.send(&bytes)?;
 
         let mut outcome = Ok(());
@@ -159,6 +164,16 @@ impl Socket {
     fn next(&mut self) -> u32 {
         self.sequence += 1;
         self.sequence
+    }
+
+    /// Lets the socket take that much at once. The usual 208 KiB hold the rules of three guests with a thousand ports each.
+    fn make_room(&self, length: usize) {
+        let wanted = length + MARGIN;
+        if length <= USUAL || setsockopt(&self.descriptor, SndBufForce, &wanted).is_ok() {
+            return;
+        }
+        // Within a user namespace only as much as everybody gets. What does not fit then, sending says.
+        let _ = setsockopt(&self.descriptor, SndBuf, &wanted);
     }
 
     fn send(&self, bytes: &[u8]) -> Result<(), NetlinkError> {

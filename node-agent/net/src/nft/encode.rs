@@ -6,6 +6,7 @@ use super::rules::{Action, Chain, Family, Hook, Match, Rule, Table};
 use super::{DroppingChain, name_in};
 use crate::cidr::Network;
 use crate::netlink::{Message, first};
+use crate::plan::Protocol;
 
 /// Length of `struct nfgenmsg`.
 pub(super) const FIXED: usize = 4;
@@ -21,6 +22,8 @@ const DELETE_TABLE: u8 = 2;
 const NEW_CHAIN: u8 = 3;
 const LIST_CHAINS: u8 = 4;
 const NEW_RULE: u8 = 6;
+const NEW_SET: u8 = 9;
+const NEW_ELEMENTS: u8 = 12;
 
 const CREATE: u16 = 0x400;
 /// Behind the rules that are there.
@@ -40,6 +43,25 @@ const HOOK_PRIORITY: u16 = 2;
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
 const RULE_EXPRESSIONS: u16 = 4;
+const SET_TABLE: u16 = 1;
+const SET_NAME: u16 = 2;
+const SET_FLAGS: u16 = 3;
+const SET_KEY_TYPE: u16 = 4;
+const SET_KEY_LENGTH: u16 = 5;
+const SET_NUMBER: u16 = 10;
+/// NFT_SET_ANONYMOUS and _CONSTANT: it belongs to one rule, goes with it, and does not change.
+const SET_OF_RULE: u32 = 1 | 2;
+/// What `nft` calls ports when it lists the set; the kernel does not look at it.
+const PORT_TYPE: u32 = 13;
+/// A name that the kernel completes. Within a transaction a set is known by its number.
+const SET_NAMES: &str = "__set%d";
+const ELEMENTS_TABLE: u16 = 1;
+const ELEMENTS_SET: u16 = 2;
+const ELEMENTS: u16 = 3;
+const ELEMENTS_NUMBER: u16 = 4;
+const ELEMENT_KEY: u16 = 1;
+/// Elements in one message: an attribute's length has 16 bits, and each of these takes 16 bytes.
+const ELEMENTS_AT_ONCE: usize = 2048;
 const LIST_ELEMENT: u16 = 1;
 const EXPRESSION_NAME: u16 = 1;
 const EXPRESSION_DATA: u16 = 2;
@@ -75,14 +97,61 @@ pub(super) fn list_chains(family: u8) -> Message {
     message(LIST_CHAINS, 0, family)
 }
 
-/// The table, its chains and their rules, in that order.
-pub(super) fn table(table: &Table, owned: bool) -> Vec<Message> {
-    let mut messages = vec![new_table(table.family, &table.name, owned)];
-    for chain in &table.chains {
-        messages.push(new_chain(table, chain));
-        messages.extend(chain.rules.iter().map(|one| rule(table, chain, one)));
+/// The tables, each with its chains and their rules in that order, and before a rule the sets of ports that it looks into.
+pub(super) fn tables(tables: &[Table], owned: bool) -> Vec<Message> {
+    let mut messages = Vec::new();
+    let mut sets = Sets::default();
+    for table in tables {
+        messages.push(new_table(table.family, &table.name, owned));
+        for chain in &table.chains {
+            messages.push(new_chain(table, chain));
+            for one in &chain.rules {
+                let rule = rule(table, chain, one, &mut sets);
+                messages.append(&mut sets.made);
+                messages.push(rule);
+            }
+        }
     }
     messages
+}
+
+/// Sets of a transaction.
+#[derive(Default)]
+struct Sets {
+    /// The last one's number.
+    number: u32,
+    /// Messages that make those that no rule came for yet.
+    made: Vec<Message>,
+}
+
+impl Sets {
+    /// Makes a set of ports in `table`; its number.
+    fn add(&mut self, table: &Table, ports: &[u16]) -> u32 {
+        self.number += 1;
+        let (number, family) = (self.number, table.family.number());
+        let set = message(NEW_SET, CREATE, family)
+            .text(SET_TABLE, &table.name)
+            .text(SET_NAME, SET_NAMES)
+            .big(SET_FLAGS, SET_OF_RULE)
+            .big(SET_KEY_TYPE, PORT_TYPE)
+            .big(SET_KEY_LENGTH, 2)
+            .big(SET_NUMBER, number);
+        self.made.push(set);
+        self.made.extend(ports.chunks(ELEMENTS_AT_ONCE).map(|ports| {
+            message(NEW_ELEMENTS, CREATE, family)
+                .text(ELEMENTS_TABLE, &table.name)
+                .text(ELEMENTS_SET, SET_NAMES)
+                .big(ELEMENTS_NUMBER, number)
+                .nest(ELEMENTS, |message| ports.iter().fold(message, element))
+        }));
+        number
+    }
+}
+
+fn element(message: Message, port: &u16) -> Message {
+    message.nest(LIST_ELEMENT, |message| {
+        message.nest(ELEMENT_KEY, |message| message.bytes(DATA_VALUE, &port.to_be_bytes()))
+    })
 }
 
 /// The chain in an answer, if it sees forwarded packets and drops what it does not know.
@@ -114,19 +183,20 @@ fn new_chain(table: &Table, chain: &Chain) -> Message {
         .text(CHAIN_KIND, hook.kind())
 }
 
-fn rule(table: &Table, chain: &Chain, rule: &Rule) -> Message {
+fn rule(table: &Table, chain: &Chain, rule: &Rule, sets: &mut Sets) -> Message {
     let family = table.family;
     message(NEW_RULE, CREATE | APPEND, family.number())
         .text(RULE_TABLE, &table.name)
         .text(RULE_CHAIN, chain.hook.name())
         .nest(RULE_EXPRESSIONS, |message| {
-            let message =
-                rule.matches.iter().fold(message, |message, one| matching(message, family, one));
+            let matching = |message, one| matching(message, table, one, sets);
+            let message = rule.matches.iter().fold(message, matching);
             acting(message, family, rule.action)
         })
 }
 
-fn matching(message: Message, family: Family, one: &Match) -> Message {
+fn matching(message: Message, table: &Table, one: &Match, sets: &mut Sets) -> Message {
+    let family = table.family;
     match one {
         Match::In(link) => compare(meta(message, IN_NAME), EQUAL, &name_bytes(link)),
         Match::Out(link) => compare(meta(message, OUT_NAME), EQUAL, &name_bytes(link)),
@@ -136,11 +206,12 @@ fn matching(message: Message, family: Family, one: &Match) -> Message {
             let offset = source_offset(family) + address_length(family);
             in_network(message, offset, *network)
         }
-        Match::DestinationPort(port) => {
-            let message = compare(meta(message, TRANSPORT), EQUAL, &[port.protocol.number()]);
-            // Source and destination port stand first, in TCP as in UDP.
-            let message = payload(message, TRANSPORT_HEADER, 2, 2);
-            compare(message, EQUAL, &port.number.to_be_bytes())
+        Match::DestinationPorts(protocol, ports) => {
+            let message = destination_port(message, *protocol);
+            match ports.as_slice() {
+                [port] => compare(message, EQUAL, &port.to_be_bytes()),
+                ports => is_in(message, sets.add(table, ports)),
+            }
         }
         Match::ToSelf => {
             let message = expression(message, "fib", |message| {
@@ -233,6 +304,17 @@ fn compare(message: Message, how: u32, with: &[u8]) -> Message {
     expression(message, "cmp", |message| {
         message.big(1, REGISTER).big(2, how).nest(3, |message| message.bytes(DATA_VALUE, with))
     })
+}
+
+/// The port in the register, of packets of that protocol.
+fn destination_port(message: Message, protocol: Protocol) -> Message {
+    let message = compare(meta(message, TRANSPORT), EQUAL, &[protocol.number()]);
+    // Source and destination port stand first, in TCP as in UDP.
+    payload(message, TRANSPORT_HEADER, 2, 2)
+}
+
+fn is_in(message: Message, set: u32) -> Message {
+    expression(message, "lookup", |message| message.text(1, SET_NAMES).big(2, REGISTER).big(4, set))
 }
 
 fn in_network(message: Message, offset: u32, network: Network) -> Message {

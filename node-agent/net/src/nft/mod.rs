@@ -36,15 +36,14 @@ pub(crate) fn replace(tables: &[Table], absent: &[(Family, &str)]) -> Result<(),
         messages.push(encode::new_table(family, name, false));
         messages.push(encode::delete_table(family, name));
     }
-    messages.extend(tables.iter().flat_map(|table| encode::table(table, false)));
+    messages.extend(encode::tables(tables, false));
     commit(&mut Socket::open(Protocol::Netfilter)?, messages)
 }
 
 /// Makes `tables` for as long as what is returned is kept. Nobody else can change them.
 pub(crate) fn own(tables: &[Table]) -> Result<OwnedTables, NetlinkError> {
     let mut socket = Socket::open(Protocol::Netfilter)?;
-    let messages = tables.iter().flat_map(|table| encode::table(table, true)).collect();
-    commit(&mut socket, messages)?;
+    commit(&mut socket, encode::tables(tables, true))?;
     Ok(OwnedTables { socket })
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::cidr::Network;
-use crate::plan::Port;
+use crate::plan::{Port, Protocol};
 
 /// Whose packets a table sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,8 @@ pub(crate) enum Match {
     NotOut(String),
     Source(Network),
     Destination(Network),
-    DestinationPort(Port),
+    /// Its destination is one of these ports, of which there is at least one.
+    DestinationPorts(Protocol, Vec<u16>),
     /// Its destination is an address of the namespace's own.
     ToSelf,
     /// It belongs to no connection that could be translated.
@@ -166,6 +167,17 @@ impl fmt::Display for Table {
 }
 
 impl Match {
+    /// A match for each protocol that `ports` are of: a rule for each port would be a thousand rules where that many are wanted.
+    pub(crate) fn ports(ports: &[Port]) -> Vec<Self> {
+        let of = |protocol| {
+            let ports = ports.iter().filter(|port| port.protocol == protocol);
+            Self::DestinationPorts(protocol, ports.map(|port| port.number).collect())
+        };
+        let all = [Protocol::Tcp, Protocol::Udp].map(of).into_iter();
+        all.filter(|one| !matches!(one, Self::DestinationPorts(_, ports) if ports.is_empty()))
+            .collect()
+    }
+
     fn words(&self, family: &str) -> String {
         match self {
             Self::In(link) => format!("iifname {link}"),
@@ -173,7 +185,13 @@ impl Match {
             Self::NotOut(link) => format!("oifname != {link}"),
             Self::Source(network) => format!("{family} saddr {network}"),
             Self::Destination(network) => format!("{family} daddr {network}"),
-            Self::DestinationPort(port) => format!("{} dport {}", port.protocol, port.number),
+            Self::DestinationPorts(protocol, ports) => match ports.as_slice() {
+                [port] => format!("{protocol} dport {port}"),
+                ports => {
+                    let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+                    format!("{protocol} dport {{ {} }}", ports.join(", "))
+                }
+            },
             Self::ToSelf => "fib daddr type local".into(),
             Self::Invalid => "ct state invalid".into(),
         }

@@ -24,11 +24,9 @@ fn table(family: Family, inside: IpAddr, link: &str, ports: &[Port]) -> Table {
     let to = || Match::Out(link.into());
     let loopback = loopback(family);
     let itself = Network::new(inside, if inside.is_ipv4() { 32 } else { 128 });
-    let forwarded: Vec<_> = ports
-        .iter()
-        .map(|port| {
-            Rule::new([Match::ToSelf, Match::DestinationPort(*port)], Action::ToAddress(inside))
-        })
+    let forwarded: Vec<_> = Match::ports(ports)
+        .into_iter()
+        .map(|ports| Rule::new([Match::ToSelf, ports], Action::ToAddress(inside)))
         .collect();
     let chain = |hook, rules| Chain { hook, rules };
     Table {
@@ -97,6 +95,16 @@ table ip corten1 {
 }";
         assert_eq!(tables[0].to_string(), wanted);
         assert!(tables[1].to_string().contains("tcp dport 8080 dnat to fd63:6f72:7465:6e00::6"));
+    }
+
+    #[test]
+    fn many_ports_of_a_protocol_are_one_rule() {
+        let of = |protocol| (1..=512).map(move |number| Port { protocol, number });
+        let ports: Vec<_> = of(Protocol::Tcp).chain(of(Protocol::Udp)).collect();
+        let tables = tables(&choose(&[], 1).unwrap(), &ports, None);
+        let table = tables[0].to_string();
+        assert_eq!(table.matches("dnat to").count(), 4);
+        assert!(table.contains("udp dport { 1, 2, 3, "), "{table}");
     }
 
     #[test]

@@ -137,6 +137,28 @@ fn ports_of_the_host_lead_to_the_guest_from_everywhere() {
 }
 
 #[test]
+fn thousands_of_ports_lead_to_the_guests() {
+    let host = host();
+    let ports = |protocol, first: u16| (0..1024).map(move |number| port(protocol, first + number));
+    let wanted = [
+        interface("a", &ports(Protocol::Tcp, 2000).collect::<Vec<_>>()),
+        interface("b", &ports(Protocol::Udp, 4000).collect::<Vec<_>>()),
+        interface("c", &ports(Protocol::Tcp, 6000).collect::<Vec<_>>()),
+        interface("d", &ports(Protocol::Udp, 8000).collect::<Vec<_>>()),
+    ];
+    let mut network = create(&host, &plan(&wanted)).unwrap();
+    let guest = guest(&mut network, 2);
+    for port in [6000, 6500, 7023] {
+        let (server, to) = (format!("0.0.0.0:{port}"), format!("{INSIDE}:{port}"));
+        assert_eq!(seen(&guest.namespace, &server, &host.outside, &to), OUTSIDE);
+    }
+    let error = ask(&host.outside, &format!("{INSIDE}:7024")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    drop((guest, network));
+    await_nothing(&host);
+}
+
+#[test]
 fn port_that_is_taken_is_refused() {
     let host = host();
     let wanted = plan(&[interface("default", &[port(Protocol::Tcp, 8080)])]);

@@ -368,6 +368,11 @@ fn what_cannot_be_is_refused_by_its_path() {
         ),
         (
             "/domain/devices/interfaces/0/ports",
+            (1..=1025).map(|port| json!({ "port": port })).collect(),
+            format!("{interface}[0].ports"),
+        ),
+        (
+            "/domain/devices/interfaces/0/ports",
             json!([{ "port": 1, "name": "a" }, { "port": 2, "name": "a" }]),
             format!("{interface}[0].ports[1].name"),
         ),

@@ -19,7 +19,8 @@ use corten_net::standalone::{
 use corten_net::{Masquerade, Port, Protocol, Resolver};
 use corten_resources::defaults::Identity;
 use corten_resources::types::{Interface, Network as Described, VirtualMachineInstance};
-use corten_resources::validate::Finding;
+use corten_resources::validate::{Finding, MAX_PORTS};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
 
 use super::names;
@@ -27,8 +28,6 @@ use super::taken_port::located;
 use crate::job::Network;
 
 const PATH: &str = "spec.domain.devices.interfaces";
-/// More are more than a table of rules is good for.
-const MAX_PORTS: usize = 1024;
 /// What the VM process tells.
 const MAX_NTP_SERVERS: usize = 16;
 
@@ -99,6 +98,7 @@ pub(super) fn connect(
     let macs: Vec<Option<[u8; 6]>> = interfaces.iter().map(|interface| interface.mac).collect();
     let resolver = names::resolver(&vmi.spec, Resolver::of_host)?;
     let plan = StandalonePlan { hostname: hostname(vmi), resolver, interfaces };
+    allow_files();
     let network = StandaloneNetwork::create(&plan).map_err(|error| located(vmi, error))?;
     connected.notes.extend(network.findings.iter().map(ToString::to_string));
     connected.held = network.held;
@@ -123,6 +123,14 @@ pub(super) fn connect(
     }
     connected.summary = reached.join(", ");
     Ok(connected)
+}
+
+/// Lets this process have as many files open as it may. A port is a socket of each family, and many systems begin with 1024
+/// files; the VM process has a limit of its own. If it cannot be, the port for which there is no file is named.
+fn allow_files() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
 }
 
 /// Interfaces by the names that the object has for them.
@@ -172,16 +180,30 @@ fn wanted(
         let mac = mac.map(|text| parse_mac(&path, text)).transpose()?;
         let name = Role::segment(&interface.name);
         let options = dhcp_options(&path, interface)?;
-        if let (Connection::Bridge(bridge), false) = (&connection, options.is_empty()) {
-            notes.push(format!(
-                "interface {}: its dhcpOptions are not told: who answers on bridge {bridge} is not this command",
-                interface.name
-            ));
+        if let Connection::Bridge(bridge) = &connection {
+            notes.extend(left_out(interface, bridge, &options));
         }
         let wanted = StandaloneInterface { name, connection, mac, pairs, mtu: None, options };
         all.push((interface.name.clone(), wanted));
     }
     Ok(all)
+}
+
+/// What is asked for and cannot be on a bridge of this machine.
+fn left_out(interface: &Interface, bridge: &str, options: &DhcpOptions) -> Vec<String> {
+    let name = &interface.name;
+    let mut notes = Vec::new();
+    if !options.is_empty() {
+        notes.push(format!(
+            "interface {name}: its dhcpOptions are not told: who answers on bridge {bridge} is not this command"
+        ));
+    }
+    if !interface.ports.is_empty() || !interface.port_ranges.is_empty() {
+        notes.push(format!(
+            "interface {name}: its ports are no ports of this machine: on bridge {bridge} the guest has an address of its own"
+        ));
+    }
+    notes
 }
 
 /// What a network is called on the command line: by its own name, or by that of what Multus would connect.
@@ -262,14 +284,15 @@ fn ports(interface: &Interface, path: &str) -> Result<Vec<Port>, Finding> {
         let protocol = protocol(&path, Some(&range.protocol))?;
         let first = port_number(&format!("{path}.start"), range.start)?;
         let last = port_number(&format!("{path}.end"), range.end)?;
-        if usize::from(last.saturating_sub(first)) > MAX_PORTS {
-            let message = format!("more than {MAX_PORTS} ports of this machine are not taken");
-            return Err(Finding::invalid(path, message));
-        }
         ports.extend((first..=last).map(|number| Port { protocol, number }));
     }
     ports.sort();
     ports.dedup();
+    if ports.len() > MAX_PORTS {
+        let field = if interface.ports.len() > MAX_PORTS { "ports" } else { "portRanges" };
+        let message = format!("an interface has {MAX_PORTS} ports of this machine at most");
+        return Err(Finding::invalid(format!("{path}.{field}"), message));
+    }
     Ok(ports)
 }
 
@@ -418,6 +441,9 @@ mod tests {
         let vmi = with_interfaces(&interfaces, &json!([{"name": "a", "pod": {}}]));
         let ports = vec![Port { protocol: Protocol::Tcp, number: 80 }];
         assert_eq!(of(&vmi, &Network::Own)[0].1.connection, Connection::Pod(ports));
+        let mut notes = Vec::new();
+        wanted(&vmi, &Network::Bridge("br0".into()), &mut notes).unwrap();
+        assert!(notes[0].starts_with("interface a: its ports are no ports of this"), "{notes:?}");
     }
 
     #[test]
@@ -456,6 +482,14 @@ mod tests {
                 "spec.domain.devices.interfaces[0].macAddress: ",
             ),
             (json!({"ports": [{"port": 0}]}), "spec.domain.devices.interfaces[0].ports[0].port: "),
+            (
+                json!({"ports": (1..=1025).map(|port| json!({"port": port})).collect::<Value>()}),
+                "spec.domain.devices.interfaces[0].ports: an interface has 1024 ports",
+            ),
+            (
+                json!({"portRanges": [{"start": 1, "end": 1025, "protocol": "TCP"}]}),
+                "spec.domain.devices.interfaces[0].portRanges: an interface has 1024 ports",
+            ),
             (
                 json!({"ports": [{"port": 1, "protocol": "SCTP"}]}),
                 "spec.domain.devices.interfaces[0].ports[0].protocol: ",

@@ -96,6 +96,10 @@ impl VolumeSources for HostSources<'_> {
         self.job.sources.secrets.get(name).map(secret_files).transpose()
     }
 
+    fn hint(&self) -> &'static str {
+        "; it may stand in one of the FILEs, beside the object that names it"
+    }
+
     fn vm_of(&self, process: i32) -> Option<String> {
         // A VM process is a child of its supervisor, which holds the run directory.
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;

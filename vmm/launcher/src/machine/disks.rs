@@ -97,9 +97,10 @@ fn serial(path: &str, disk: &Disk) -> Result<String, Finding> {
 }
 
 fn block_size(path: &str, disk: &Disk, place: &DiskPlace) -> Result<u32, Finding> {
-    let wanted = disk.block_size.as_ref();
-    if wanted.is_some_and(|size| size.match_volume.is_some()) {
-        return Ok(place.direct.unwrap_or(place.block_size).max(place.block_size));
+    let matched = disk.block_size.as_ref().and_then(|size| size.match_volume.as_ref());
+    if matched.is_some_and(|matched| matched.enabled != Some(false)) {
+        let size = place.direct.unwrap_or(place.block_size).max(place.block_size);
+        return fitting(&format!("{path}.blockSize.matchVolume"), size, place);
     }
     let Some(size) = disk.logical_block_size() else { return Ok(place.block_size.max(SECTOR)) };
     let path = format!("{path}.blockSize.custom.logical");
@@ -111,11 +112,17 @@ fn block_size(path: &str, disk: &Disk, place: &DiskPlace) -> Result<u32, Finding
         let message = format!("the volume has blocks of {} bytes", place.block_size);
         return Err(Finding::invalid(path, message));
     }
-    if place.size < u64::from(size) {
-        let message = format!("the volume has {} bytes, fewer than one block", place.size);
-        return Err(Finding::invalid(path, message));
+    fitting(&path, size, place)
+}
+
+/// Blocks of which the volume has a whole number: its guest would not see the rest.
+fn fitting(path: &str, size: u32, place: &DiskPlace) -> Result<u32, Finding> {
+    if place.size > 0 && place.size.is_multiple_of(size.into()) {
+        return Ok(size);
     }
-    Ok(size)
+    let message =
+        format!("the volume has {} bytes, which is no multiple of blocks of {size}", place.size);
+    Err(Finding::invalid(path, message))
 }
 
 fn host(disk: &Disk, place: &DiskPlace, block_size: u32) -> DiskHost {

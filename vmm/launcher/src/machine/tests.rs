@@ -206,6 +206,11 @@ fn blocks_are_no_smaller_than_the_volume_has_them_and_the_cache_is_passed_where_
     let plain = || json!({"name": "a"});
     let custom = |size: u32| json!({"name": "a", "blockSize": {"custom": {"logical": size, "physical": size}}});
     let matching = || json!({"name": "a", "blockSize": {"matchVolume": {}}});
+    let unmatched = || {
+        let mut disk = custom(4096);
+        disk["blockSize"]["matchVolume"] = json!({"enabled": false});
+        disk
+    };
     let cases = [
         (plain(), resolved(512, Some(512)), (Some(512), true)),
         // A partition table for sectors is of no use in blocks of 4096 bytes.
@@ -215,6 +220,7 @@ fn blocks_are_no_smaller_than_the_volume_has_them_and_the_cache_is_passed_where_
         (custom(4096), resolved(512, Some(4096)), (Some(4096), true)),
         (matching(), resolved(512, Some(4096)), (Some(4096), true)),
         (matching(), resolved(512, None), (Some(512), false)),
+        (unmatched(), resolved(512, Some(4096)), (Some(4096), true)),
     ];
     for (disk, resolved, expected) in cases {
         let plan = plan(&spec(disk.clone()), &resolved).unwrap();
@@ -223,6 +229,13 @@ fn blocks_are_no_smaller_than_the_volume_has_them_and_the_cache_is_passed_where_
     }
     let error = plan(&spec(custom(512)), &resolved(4096, Some(4096))).unwrap_err().to_string();
     assert!(error.contains("blockSize.custom.logical: the volume has blocks of 4096"), "{error}");
+    for (disk, field) in [(custom(4096), "custom.logical"), (matching(), "matchVolume")] {
+        let mut odd = resolved(512, Some(4096));
+        odd.disks.get_mut("a").unwrap().size = 5120;
+        let error = plan(&spec(disk), &odd).unwrap_err().to_string();
+        let text = format!("blockSize.{field}: the volume has 5120 bytes, which is no multiple");
+        assert!(error.contains(&text), "{error}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 mod seed;
 mod sources;
+mod together;
 mod volume;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ use thiserror::Error;
 
 pub use self::seed::hostname;
 pub use self::sources::{ClaimPlace, ImagePlace, PodMounts, SourceError, VolumeSources};
+use self::together::Together;
 pub use self::volume::VolumeError;
 use crate::image::{Image, ImageError};
 use crate::machine::{DiskPlace, disks};
@@ -73,6 +75,15 @@ pub enum PrepareError {
     Role(#[from] RoleError),
 }
 
+impl PrepareError {
+    /// About a volume of the object, by its number.
+    fn of(number: usize, volume: &Volume, source: VolumeError) -> Self {
+        let field = volume.source().map_or("name", Source::field);
+        let path = format!("spec.volumes[{number}].{field}");
+        Self::Volume { path, name: volume.name.clone(), source: Box::new(source) }
+    }
+}
+
 /// Opens and makes what `vmi` needs. Files that live no longer than the machine go to `scratch`.
 pub fn prepare(
     vmi: &VirtualMachineInstance,
@@ -81,28 +92,32 @@ pub fn prepare(
 ) -> Result<Prepared, PrepareError> {
     let mut prepared = Prepared::default();
     prepared.add_kernel(vmi, sources)?;
+    let mut together = Together::default();
     for (_, disk) in disks(&vmi.spec) {
         let found =
             vmi.spec.volumes.iter().enumerate().find(|(_, volume)| volume.name == disk.name);
         // A disk without a volume is the planner's to refuse.
         let Some((number, volume)) = found else { continue };
-        let failed = |source: VolumeError| PrepareError::Volume {
-            path: format!(
-                "spec.volumes[{number}].{}",
-                volume.source().map_or("name", Source::field)
-            ),
-            name: volume.name.clone(),
-            source: Box::new(source),
-        };
+        let failed = |source: VolumeError| PrepareError::of(number, volume, source);
         let wanted = volume::Wanted { vmi, volume, disk: &disk, scratch };
         let mut image = wanted.open(sources, &mut prepared.metrics).map_err(failed)?;
         prepared.made.add(image.made.take());
+        together.add(&volume.name, &image).map_err(failed)?;
         let read_only = wanted.is_read_only();
         prepared.add_disk(volume, image, read_only).map_err(|error| match error {
             AddError::Role(error) => error.into(),
             AddError::Ask(error) => failed(error.into()),
         })?;
     }
+    together.hold().map_err(|(name, error)| {
+        let error = volume::name_holder(error, sources).into();
+        match vmi.spec.volumes.iter().enumerate().find(|(_, volume)| volume.name == name) {
+            Some((number, volume)) => PrepareError::of(number, volume, error),
+            None => {
+                PrepareError::Volume { path: "spec.volumes".into(), name, source: Box::new(error) }
+            }
+        }
+    })?;
     Ok(prepared)
 }
 

@@ -35,8 +35,13 @@ pub enum SeedError {
         source: SourceError,
     },
     /// A Secret that is not there.
-    #[error("Secret {0} is not there")]
-    NoSecret(String),
+    #[error("Secret {name} is not there{hint}")]
+    NoSecret {
+        /// Its name.
+        name: String,
+        /// Where it may be.
+        hint: &'static str,
+    },
     /// A Secret without the key.
     #[error("Secret {name} has no key {key}")]
     NoKey {
@@ -105,7 +110,7 @@ fn data(
 fn files_of(name: &str, sources: &dyn VolumeSources) -> Result<Vec<(String, Vec<u8>)>, SeedError> {
     let files = sources.secret(name);
     let files = files.map_err(|source| SeedError::Secret { name: name.into(), source })?;
-    files.ok_or_else(|| SeedError::NoSecret(name.into()))
+    files.ok_or_else(|| SeedError::NoSecret { name: name.into(), hint: sources.hint() })
 }
 
 /// Who the guest is.

@@ -52,6 +52,11 @@ pub trait VolumeSources {
     /// The files of a Secret that a cloud-init volume or an access credential names; none if it is not there.
     fn secret(&self, name: &str) -> Result<Option<Vec<NamedFile>>, SourceError>;
 
+    /// What to do about an object that is not there, to be put behind that it is not.
+    fn hint(&self) -> &'static str {
+        ""
+    }
+
     /// The name of the VM that a process runs, for messages.
     fn vm_of(&self, process: i32) -> Option<String> {
         let _ = process;

@@ -283,8 +283,13 @@ fn what_cannot_be_had_is_said_by_path_volume_and_reason() {
         ),
         (
             json!({"secret": {"secretName": "s"}}),
-            "secret: volume v cannot be used: what it names is not there",
+            "secret: volume v cannot be used: Secret s is not there, and it is not optional",
         ),
+        (
+            json!({"configMap": {"name": "m"}}),
+            "configMap: volume v cannot be used: ConfigMap m is not there, and it is not optional",
+        ),
+        (json!({"configMap": {}}), "configMap: volume v cannot be used: it names nothing"),
         (
             json!({"cloudInitNoCloud": {}}),
             "cloudInitNoCloud: volume v cannot be used: it has neither",
@@ -327,6 +332,69 @@ fn a_disk_of_another_vm_is_refused_by_its_name() {
     sleeper.wait().unwrap();
     let text = format!("disk.img is in use by VM other (process {})", sleeper.id());
     assert!(chain(&error).ends_with(&text), "{}", chain(&error));
+}
+
+#[test]
+fn a_disk_that_another_vm_writes_to_is_not_read_and_one_that_it_reads_not_written_to() {
+    let shelf = Shelf::new().with("claims/c/disk.img", &[0; 4 << 20]);
+    let claim = json!({"persistentVolumeClaim": {"claimName": "c"}});
+    let only_read = json!({"persistentVolumeClaim": {"claimName": "c", "readOnly": true}});
+    let ephemeral = json!({"ephemeral": claim});
+    let prepared = |volume: &Value| {
+        let mut volume = volume.clone();
+        volume["name"] = json!("root");
+        shelf.prepare(spec(json!([]), json!([volume])))
+    };
+    let refused = |volume: &Value, mut sleeper: std::process::Child| {
+        let result = prepared(volume);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        let text = format!("disk.img is in use by VM other (process {})", sleeper.id());
+        let error = chain(&result.unwrap_err());
+        assert!(error.starts_with("spec.volumes[0].") && error.ends_with(&text), "{error}");
+    };
+    let path = shelf.path("claims/c/disk.img");
+    for reader in [&ephemeral, &only_read] {
+        let held = File::options().read(true).write(true).open(&path).unwrap();
+        refused(reader, crate::volumes::holder::testing::hold(held));
+        // As a VM process has it, which gets the descriptor.
+        let reading = prepared(reader).unwrap();
+        prepared(reader).unwrap();
+        let (_, fd) = reading.descriptors.into_iter().next().unwrap();
+        refused(&claim, crate::volumes::holder::testing::keep(fd.into()));
+    }
+    prepared(&claim).unwrap();
+}
+
+#[test]
+fn one_file_is_not_two_disks_if_it_is_written_to() {
+    let shelf = Shelf::new().with("claims/c/disk.img", &[0; 512]).with("claims/d/other", &[]);
+    fs::hard_link(shelf.path("claims/c/disk.img"), shelf.path("claims/d/disk.img")).unwrap();
+    let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
+    let only_read =
+        |name: &str| json!({"persistentVolumeClaim": {"claimName": name, "readOnly": true}});
+    let ephemeral = |name: &str| json!({"ephemeral": claim(name)});
+    let prepared = |first: &Value, second: &Value| {
+        let (mut first, mut second) = (first.clone(), second.clone());
+        (first["name"], second["name"]) = (json!("one"), json!("two"));
+        shelf.prepare(spec(json!([]), json!([first, second])))
+    };
+    let cases = [
+        (claim("c"), claim("c")),
+        (claim("c"), claim("d")),
+        (claim("c"), ephemeral("c")),
+        (ephemeral("d"), claim("c")),
+        (only_read("c"), claim("d")),
+    ];
+    for (first, second) in &cases {
+        let error = chain(&prepared(first, second).unwrap_err());
+        assert!(error.starts_with("spec.volumes[1]."), "{error}");
+        assert!(
+            error.ends_with("disk.img is that of volume one too, and is written to"),
+            "{error}"
+        );
+    }
+    prepared(&ephemeral("c"), &only_read("d")).unwrap();
 }
 
 #[test]

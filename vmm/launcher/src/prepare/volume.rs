@@ -1,7 +1,7 @@
 //! One volume -> a disk.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use corten_resources::machine::Source;
 use corten_resources::types::{CloudInit, Disk, HostDisk, VirtualMachineInstance, Volume};
@@ -26,6 +26,14 @@ pub enum VolumeError {
     /// A file that cannot be a disk.
     #[error(transparent)]
     Disk(#[from] DiskImageError),
+    /// One file for two disks of a VM.
+    #[error("disk {} is that of volume {other} too, and is written to", path.display())]
+    Twice {
+        /// The file.
+        path: PathBuf,
+        /// The other volume.
+        other: String,
+    },
     /// Files that cannot be on a disk.
     #[error(transparent)]
     Iso(#[from] IsoError),
@@ -39,8 +47,16 @@ pub enum VolumeError {
     #[error("it has no capacity: say how large the disk is to be")]
     NoCapacity,
     /// What it refers to is not there.
-    #[error("what it names is not there, and it is not optional")]
+    #[error("it names nothing")]
     Missing,
+    /// An object that is not there.
+    #[error("{object} is not there, and it is not optional{hint}")]
+    NoObject {
+        /// Its kind and name.
+        object: String,
+        /// Where it may be.
+        hint: &'static str,
+    },
     /// A kind that no disk can be made of.
     #[error("no disk can be made of it")]
     Unknown,
@@ -89,10 +105,7 @@ impl Wanted<'_> {
         metrics: &mut Option<MetricsDisk>,
     ) -> Result<DiskImage, VolumeError> {
         self.open_source(sources, metrics).map_err(|error| match error {
-            VolumeError::Disk(DiskImageError::InUse { path, mut holder }) => {
-                holder.vm = holder.process.and_then(|process| sources.vm_of(process));
-                DiskImageError::InUse { path, holder }.into()
-            }
+            VolumeError::Disk(error) => name_holder(error, sources).into(),
             error => error,
         })
     }
@@ -143,7 +156,8 @@ impl Wanted<'_> {
                 let disk = MetricsDisk::new()?;
                 let content = DiskContent::Raw(disk.reader()?);
                 *metrics = Some(disk);
-                Ok(DiskImage { content, size: downward_metrics::SIZE, made: None })
+                let size = downward_metrics::SIZE;
+                Ok(DiskImage { content, size, origin: None, made: None })
             }
             Source::ConfigMap(map) => {
                 self.files(map.volume_label.as_deref(), map.optional, sources)
@@ -205,7 +219,10 @@ impl Wanted<'_> {
         let files = match sources.files(self.volume).map_err(VolumeError::Source)? {
             Some(files) => files,
             None if optional == Some(true) => Vec::new(),
-            None => return Err(VolumeError::Missing),
+            None => {
+                let object = named(self.volume).ok_or(VolumeError::Missing)?;
+                return Err(VolumeError::NoObject { object, hint: sources.hint() });
+            }
         };
         let label = label.filter(|label| !label.is_empty()).unwrap_or(LABEL);
         self.in_memory(&config_disk(label, files)?)
@@ -214,7 +231,38 @@ impl Wanted<'_> {
     fn in_memory(&self, image: &[u8]) -> Result<DiskImage, VolumeError> {
         let file = sealed(&self.volume.name, image)?;
         let size = u64::try_from(image.len()).unwrap_or(u64::MAX);
-        Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
+        Ok(DiskImage { content: DiskContent::Raw(file), size, origin: None, made: None })
+    }
+}
+
+/// The error with the name of the VM that has the disk, if it is known.
+pub(super) fn name_holder(error: DiskImageError, sources: &dyn VolumeSources) -> DiskImageError {
+    match error {
+        DiskImageError::InUse { path, mut holder } => {
+            holder.vm = holder.process.and_then(|process| sources.vm_of(process));
+            DiskImageError::InUse { path, holder }
+        }
+        error => error,
+    }
+}
+
+/// Kind and name of the object that a volume has its files of.
+fn named(volume: &Volume) -> Option<String> {
+    let object = |kind: &str, name: Option<&str>| {
+        name.filter(|name| !name.is_empty()).map(|name| format!("{kind} {name}"))
+    };
+    match volume.source()? {
+        Source::ConfigMap(map) => object("ConfigMap", map.name.as_deref()),
+        Source::Secret(secret) => object("Secret", secret.secret_name.as_deref()),
+        Source::ServiceAccount(account) => {
+            object("service account", account.service_account_name.as_deref())
+        }
+        Source::Sysprep(files) => {
+            let map = files.config_map.as_ref().and_then(|map| map.name.as_deref());
+            let secret = files.secret.as_ref().and_then(|secret| secret.name.as_deref());
+            object("ConfigMap", map).or_else(|| object("Secret", secret))
+        }
+        _ => None,
     }
 }
 

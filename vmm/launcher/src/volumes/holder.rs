@@ -1,7 +1,11 @@
 //! Who has a disk.
 //!
-//! A VM process locks each disk that it writes to, for as long as it may write (an open file's lock). The kernel says that there
-//! is such a lock, but not whose: an open file may belong to many processes. So the one is looked for that has the file open.
+//! A VM process locks each disk that it writes to, for as long as it may write (an open file's lock). What is only read is locked
+//! here, before the VM process gets it, and is so for as long as that has it open: the lock belongs to the open file. Readers
+//! share a disk; a writer has it for itself.
+//!
+//! The kernel says that there is such a lock, but not whose: an open file may belong to many processes. So the one is looked for
+//! that has the file open.
 
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -9,6 +13,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::{F_RDLCK, F_UNLCK, F_WRLCK, SEEK_SET, c_int, c_short, flock, pid_t};
 
@@ -37,12 +42,24 @@ impl fmt::Display for Holder {
     }
 }
 
+/// Locks the file beside others who share it; false if somebody has it for itself. Not every file system has locks.
+pub(super) fn share(file: &File) -> Result<bool, Errno> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&whole(F_RDLCK))) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// All of a file.
+fn whole(kind: c_int) -> flock {
+    let short = |number: c_int| c_short::try_from(number).unwrap_or(0);
+    flock { l_type: short(kind), l_whence: short(SEEK_SET), l_start: 0, l_len: 0, l_pid: 0 }
+}
+
 /// Who keeps the file from being locked, alone or beside others who share it; none if nobody does.
 pub fn holder(file: &File, is_shared: bool) -> io::Result<Option<Holder>> {
-    let short = |number: c_int| c_short::try_from(number).unwrap_or(0);
-    let kind = if is_shared { F_RDLCK } else { F_WRLCK };
-    let (l_type, l_whence) = (short(kind), short(SEEK_SET));
-    let mut range = flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+    let mut range = whole(if is_shared { F_RDLCK } else { F_WRLCK });
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut range))?;
     if c_int::from(range.l_type) == F_UNLCK {
         return Ok(None);
@@ -85,7 +102,7 @@ fn has_open(process: &Path, file: &Metadata) -> bool {
 }
 
 /// A block device is the same under all its names.
-fn is_same(one: &Metadata, other: &Metadata) -> bool {
+pub(crate) fn is_same(one: &Metadata, other: &Metadata) -> bool {
     if one.file_type().is_block_device() && other.file_type().is_block_device() {
         return one.rdev() == other.rdev();
     }
@@ -103,19 +120,17 @@ pub(crate) mod testing {
     use super::*;
 
     pub(crate) fn lock(file: &File) {
-        let range = flock {
-            l_type: F_WRLCK.try_into().unwrap(),
-            l_whence: SEEK_SET.try_into().unwrap(),
-            l_start: 0,
-            l_len: 0,
-            l_pid: 0,
-        };
-        fcntl(file, FcntlArg::F_OFD_SETLK(&range)).unwrap();
+        fcntl(file, FcntlArg::F_OFD_SETLK(&whole(F_WRLCK))).unwrap();
     }
 
     /// A process that has the file locked: the lock belongs to the open file, which is then the child's alone.
     pub(crate) fn hold(file: File) -> Child {
         lock(&file);
+        keep(file)
+    }
+
+    /// A process that has the file open.
+    pub(crate) fn keep(file: File) -> Child {
         Command::new("sleep").arg("600").stdin(Stdio::from(file)).spawn().unwrap()
     }
 }

@@ -150,3 +150,38 @@ fn shareable_disk_is_had_by_two_vm_processes_and_by_nobody_alone() -> Result<()>
     ensure!(text.contains("disk.img is in use by process"), "{text}");
     Ok(())
 }
+
+#[test]
+fn disk_that_a_vm_process_reads_is_shared_with_readers_and_written_to_by_nobody() -> Result<()> {
+    let root = tempfile::tempdir()?;
+    let root = root.path().canonicalize()?;
+    let mounts = mounts(&root)?;
+    let scratch = Scratch::Nameless(root.join("scratch"));
+    let vmi = |is_read: bool| -> Result<VirtualMachineInstance> {
+        let mut vmi = vmi()?;
+        vmi.spec.volumes.retain(|volume| volume.name == "claim");
+        vmi.spec.domain.devices.disks.retain(|disk| disk.name == "claim");
+        let claim = vmi.spec.volumes[0].persistent_volume_claim.as_mut().context("a claim")?;
+        claim.read_only = Some(is_read);
+        Ok(vmi)
+    };
+    let (reader, writer) = (vmi(true)?, vmi(false)?);
+    let mut first = boot(&reader, &prepare(&reader, &mounts, &scratch)?)?;
+    ensure!(state(&mut first)? == RunState::Running);
+    let mut second = boot(&reader, &prepare(&reader, &mounts, &scratch)?)?;
+    ensure!(state(&mut second)? == RunState::Running);
+    drop(second);
+    let refused = prepare(&writer, &mounts, &scratch).err().context("it is read")?;
+    let text = corten_launcher::log::chain(&refused);
+    let holder = format!("disk.img is in use by process {} (corten-vmm)", first.0.pid());
+    ensure!(text.ends_with(&holder), "{text}");
+    drop(first);
+
+    let mut first = boot(&writer, &prepare(&writer, &mounts, &scratch)?)?;
+    ensure!(state(&mut first)? == RunState::Running);
+    let refused = prepare(&reader, &mounts, &scratch).err().context("it is written to")?;
+    let text = corten_launcher::log::chain(&refused);
+    let holder = format!("disk.img is in use by process {} (corten-vmm)", first.0.pid());
+    ensure!(text.ends_with(&holder), "{text}");
+    Ok(())
+}

@@ -8,10 +8,12 @@ mod ext4;
 mod fat;
 mod identify;
 
+use std::cell::RefCell;
 use std::io;
 
 use thiserror::Error;
 
+use super::entry::shown;
 use super::source::Window;
 use ext4::Ext4;
 use fat::Fat;
@@ -23,6 +25,8 @@ const CHUNK: usize = 1 << 20;
 const MAX_NAMES: usize = 16384;
 /// Bytes of a directory.
 const MAX_DIRECTORY: u64 = 4 << 20;
+/// Reasons of a file system that are told.
+const MAX_TROUBLES: usize = 4;
 /// Parts of a file: a 256 MiB file of which no two blocks lie together.
 const MAX_RUNS: usize = 65536;
 
@@ -154,7 +158,13 @@ fn check_size(size: u64, limit: u64) -> Result<(), ReadError> {
 }
 
 /// A file system that can be read.
-pub(super) enum FileSystem<'a> {
+pub(super) struct FileSystem<'a> {
+    reader: Reader<'a>,
+    /// What is there and could not be read, for people.
+    troubles: RefCell<Vec<String>>,
+}
+
+enum Reader<'a> {
     Ext4(Ext4<'a>),
     Fat(Fat<'a>),
 }
@@ -163,38 +173,62 @@ impl<'a> FileSystem<'a> {
     /// That on `volume`; none if it is none that is read here.
     pub(super) fn open(volume: Window<'a>) -> Result<Option<Self>, ReadError> {
         if let Some(found) = Ext4::open(volume)? {
-            return Ok(Some(Self::Ext4(found)));
+            return Ok(Some(Self::new(Reader::Ext4(found))));
         }
-        Ok(Fat::open(volume)?.map(Self::Fat))
+        Ok(Fat::open(volume)?.map(|found| Self::new(Reader::Fat(found))))
+    }
+
+    fn new(reader: Reader<'a>) -> Self {
+        Self { reader, troubles: RefCell::default() }
+    }
+
+    /// Files and directories that are there and could not be read, with the reasons. A reason is told once.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        self.troubles.borrow().clone()
+    }
+
+    /// Keeps in mind why something that is there cannot be read: who looks for it tries elsewhere.
+    fn noted<T>(&self, path: &str, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        let why = match &result {
+            Ok(_) | Err(ReadError::NotFound | ReadError::NotA(_)) => return result,
+            Err(ReadError::Disk(cause)) => format!("the disk cannot be read: {cause}"),
+            Err(error) => error.to_string(),
+        };
+        let mut troubles = self.troubles.borrow_mut();
+        if troubles.len() < MAX_TROUBLES && !troubles.iter().any(|known| known.ends_with(&why)) {
+            troubles.push(format!("{}: {why}", shown(path)));
+        }
+        result
     }
 
     /// For people.
     pub(super) fn kind(&self) -> &'static str {
-        match self {
-            Self::Ext4(found) => found.kind(),
-            Self::Fat(found) => found.kind(),
+        match &self.reader {
+            Reader::Ext4(found) => found.kind(),
+            Reader::Fat(found) => found.kind(),
         }
     }
 
     /// As it is written in `root=UUID=` and looked for by boot loaders.
     pub(super) fn uuid(&self) -> String {
-        match self {
-            Self::Ext4(found) => found.uuid(),
-            Self::Fat(found) => found.serial(),
+        match &self.reader {
+            Reader::Ext4(found) => found.uuid(),
+            Reader::Fat(found) => found.serial(),
         }
     }
 
     /// What its user calls it.
     pub(super) fn label(&self) -> &str {
-        match self {
-            Self::Ext4(found) => found.label(),
-            Self::Fat(found) => found.label(),
+        match &self.reader {
+            Reader::Ext4(found) => found.label(),
+            Reader::Fat(found) => found.label(),
         }
     }
 
     /// The file at `path`, counted from the root of the file system, if it has at most `limit` bytes.
     pub(super) fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, ReadError> {
-        self.map(path, limit)?.read(self.volume(), limit)
+        let content = self.map(path, limit).and_then(|map| map.read(self.volume(), limit));
+        self.noted(path, content)
     }
 
     /// Hands out the file at `path`, if it has at most `limit` bytes. Returns how many it has.
@@ -213,10 +247,11 @@ impl<'a> FileSystem<'a> {
 
     /// The size of the file at `path`.
     pub(super) fn size(&self, path: &str) -> Result<u64, ReadError> {
-        match self {
-            Self::Ext4(found) => found.file_size(path),
-            Self::Fat(found) => found.file_size(path),
-        }
+        let size = match &self.reader {
+            Reader::Ext4(found) => found.file_size(path),
+            Reader::Fat(found) => found.file_size(path),
+        };
+        self.noted(path, size)
     }
 
     /// Whether there is a file at `path`.
@@ -231,23 +266,24 @@ impl<'a> FileSystem<'a> {
 
     /// The names in the directory at `path`; none of them is `.` or `..`.
     pub(super) fn list(&self, path: &str) -> Result<Vec<String>, ReadError> {
-        match self {
-            Self::Ext4(found) => found.list(path),
-            Self::Fat(found) => found.list(path),
-        }
+        let names = match &self.reader {
+            Reader::Ext4(found) => found.list(path),
+            Reader::Fat(found) => found.list(path),
+        };
+        self.noted(path, names)
     }
 
     fn map(&self, path: &str, limit: u64) -> Result<FileMap, ReadError> {
-        match self {
-            Self::Ext4(found) => found.map(path, limit),
-            Self::Fat(found) => found.map(path, limit),
+        match &self.reader {
+            Reader::Ext4(found) => found.map(path, limit),
+            Reader::Fat(found) => found.map(path, limit),
         }
     }
 
     fn volume(&self) -> &Window<'a> {
-        match self {
-            Self::Ext4(found) => found.volume(),
-            Self::Fat(found) => found.volume(),
+        match &self.reader {
+            Reader::Ext4(found) => found.volume(),
+            Reader::Fat(found) => found.volume(),
         }
     }
 }

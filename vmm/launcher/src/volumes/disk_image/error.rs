@@ -18,6 +18,9 @@ pub enum DiskImageError {
     /// The file is missing, and is not to be made.
     #[error("{} does not exist", .0.display())]
     Missing(PathBuf),
+    /// Where the file is to be.
+    #[error("there is no directory {}", .0.display())]
+    NoDirectory(PathBuf),
     /// A path that may lead anywhere.
     #[error("{} is no absolute path without `..`", .0.display())]
     Path(PathBuf),
@@ -27,6 +30,9 @@ pub enum DiskImageError {
     /// Neither a file nor a block device.
     #[error("{} is neither a regular file nor a block device", .0.display())]
     Kind(PathBuf),
+    /// Nothing in it.
+    #[error("{} is empty; make it as large as the disk is to be, for example with truncate --size=10G", .0.display())]
+    Empty(PathBuf),
     /// Not whole sectors.
     #[error("{} has {size} bytes, which is no multiple of {SECTOR}; pad it, for example with truncate --size=%{SECTOR}", path.display())]
     Size {
@@ -38,6 +44,17 @@ pub enum DiskImageError {
     /// Less than the least that can be.
     #[error("a disk of {0} bytes cannot be made; the least is 1 MiB")]
     TooSmall(u64),
+    /// More than the file system can have in one file.
+    #[error("a disk of {size} bytes cannot be made in {}", path.display())]
+    Make {
+        /// The directory or file.
+        path: PathBuf,
+        /// How large it was to be.
+        size: u64,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
     /// Not enough room.
     #[error("{} has room for {free} bytes, too little for a disk of {wanted}", path.display())]
     NoRoom {

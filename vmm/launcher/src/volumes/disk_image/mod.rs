@@ -11,7 +11,8 @@
 //! **Paths.** Whoever fills a volume or an image also makes its links. They are followed within it, never out of it; and on the
 //! way to a hostDisk, which may be anywhere on a node, there may be none at all.
 //!
-//! **Sizes.** Files that are made have whole mebibytes, as KubeVirt's do. Where a volume has less room than was asked for, up to a
+//! **Sizes.** Files that are made have whole mebibytes, as KubeVirt's do: an emptyDisk no less than was asked for, files in a
+//! volume, which may not have more room than that, no more. Where a volume has less room than was asked for, up to a
 //! tenth less is taken; a sparse file that could not be filled is not made. `disk.img` grows with its claim, never shrinks.
 
 mod error;
@@ -26,7 +27,7 @@ mod tests;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use corten_link::ImageFormat;
 use nix::errno::Errno;
@@ -35,9 +36,10 @@ use nix::sys::stat::Mode;
 
 pub use self::error::DiskImageError;
 pub use self::made::{Made, MadeFiles};
-use self::opening::{Volume, not_opened, open_or_make, raw};
+pub use self::opening::hold_for_reading;
+use self::opening::{Volume, check_free, not_opened, open_or_make, raw};
 pub use self::scratch::Scratch;
-use self::sizes::{grown, whole_mebibytes};
+use self::sizes::{enough_mebibytes, grown};
 use super::probe::probe;
 
 /// The disk's file in a volume that is a file system.
@@ -74,6 +76,15 @@ pub enum Access {
     Share,
 }
 
+/// A file that was there before its VM, or stays behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// For people to read.
+    pub path: PathBuf,
+    /// What is done with it.
+    pub access: Access,
+}
+
 /// A disk that can be handed to a VM process.
 #[derive(Debug)]
 pub struct DiskImage {
@@ -81,6 +92,8 @@ pub struct DiskImage {
     pub content: DiskContent,
     /// Bytes that the guest sees.
     pub size: u64,
+    /// Whose file it is, unless it is this VM's alone. Of an image with an overlay, the image.
+    pub origin: Option<Origin>,
     /// Its file, if that was made just now and stays when the VM has ended.
     pub made: Option<Made>,
 }
@@ -91,9 +104,9 @@ pub fn empty_disk(
     name: &str,
     capacity: u64,
 ) -> Result<DiskImage, DiskImageError> {
-    let size = whole_mebibytes(capacity)?;
+    let size = enough_mebibytes(capacity)?;
     let file = scratch.file(name, size)?;
-    Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
+    Ok(DiskImage { content: DiskContent::Raw(file), size, origin: None, made: None })
 }
 
 /// The file at `path`; with a capacity it is made where it is missing.
@@ -102,6 +115,10 @@ pub fn host_disk(
     create: Option<u64>,
     access: Access,
 ) -> Result<DiskImage, DiskImageError> {
+    // It has no name to look for; whatever is wrong with it, it is absolute.
+    if path == Path::new("/") {
+        return Err(DiskImageError::Kind(path.into()));
+    }
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     let (Some(directory), Some(name), true) =
         (path.parent(), path.file_name(), path.is_absolute() && path.components().all(is_plain))
@@ -116,7 +133,10 @@ pub fn host_disk(
         .resolve(resolve);
     let relative = directory.strip_prefix("/").unwrap_or(directory);
     let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
-    let directory = openat2(&root, relative, how).map_err(|error| not_opened(path, error))?;
+    let directory = openat2(&root, relative, how).map_err(|error| match error {
+        Errno::ENOENT | Errno::ENOTDIR => DiskImageError::NoDirectory(directory.into()),
+        error => not_opened(path, error),
+    })?;
     open_or_make(&Volume { directory, path: path.into(), resolve }, Path::new(name), create, access)
 }
 
@@ -155,10 +175,12 @@ pub fn ephemeral(
     scratch: &Scratch,
     name: &str,
 ) -> Result<DiskImage, DiskImageError> {
-    let DiskContent::Raw(image) = base.content else { return Err(DiskImageError::NotRaw) };
-    let overlay = Some(scratch.file(name, base.size)?);
+    let DiskImage { content: DiskContent::Raw(image), size, origin, made } = base else {
+        return Err(DiskImageError::NotRaw);
+    };
+    let overlay = Some(scratch.file(name, size)?);
     let content = DiskContent::Image { image, format: ImageFormat::Raw, overlay };
-    Ok(DiskImage { content, size: base.size, made: base.made })
+    Ok(DiskImage { content, size, origin, made })
 }
 
 /// The disk in an image whose files are below `root`: the only one in its directory `disk`, or the one at `path`. Writes go to an
@@ -206,10 +228,12 @@ fn of_image(
     if !kind.is_file() {
         return Err(DiskImageError::Kind(shown.into()));
     }
+    check_free(&file, shown, Access::Read)?;
     let probed = probe(&file).map_err(|source| DiskImageError::Image { path, source })?;
     let overlay = scratch.map(|scratch| scratch.file(name, probed.size)).transpose()?;
     let content = DiskContent::Image { image: file, format: probed.format, overlay };
-    Ok(DiskImage { content, size: probed.size, made: None })
+    let origin = Some(Origin { path: shown.into(), access: Access::Read });
+    Ok(DiskImage { content, size: probed.size, origin, made: None })
 }
 
 /// The name of the only file in an image's directory for disks.

@@ -12,8 +12,8 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 
 use super::sizes::fitting;
-use super::{Access, DiskContent, DiskImage, DiskImageError, Made};
-use crate::volumes::holder::holder;
+use super::{Access, DiskContent, DiskImage, DiskImageError, Made, Origin};
+use crate::volumes::holder::{holder, share};
 use crate::volumes::probe::SECTOR;
 
 /// How long a disk may be held by nobody who can be seen.
@@ -56,8 +56,13 @@ pub(super) fn open_or_make(
             let file = volume.open(name, flags).map_err(|error| not_opened(&volume.path, error))?;
             let failed = |source| DiskImageError::Open(volume.path.clone(), source);
             let made = Made::new(&volume.directory, name, &file).map_err(failed)?;
-            file.set_len(size).inspect_err(|_| made.remove()).map_err(failed)?;
-            Ok(DiskImage { content: DiskContent::Raw(file), size, made: Some(made) })
+            let too_large = |source| {
+                made.remove();
+                DiskImageError::Make { path: volume.path.clone(), size, source }
+            };
+            file.set_len(size).map_err(too_large)?;
+            let origin = Some(Origin { path: volume.path.clone(), access });
+            Ok(DiskImage { content: DiskContent::Raw(file), size, origin, made: Some(made) })
         }
         (Err(error), _) => Err(not_opened(&volume.path, error)),
         (Ok(file), _) => raw(file, &volume.path, access),
@@ -76,20 +81,27 @@ pub(super) fn raw(
         return Err(DiskImageError::Kind(path.into()));
     }
     let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
-    if size == 0 || !size.is_multiple_of(SECTOR) {
+    if size == 0 {
+        return Err(DiskImageError::Empty(path.into()));
+    }
+    if !size.is_multiple_of(SECTOR) {
         return Err(DiskImageError::Size { path: path.into(), size });
     }
-    if access != Access::Read {
-        check_free(&file, path, access == Access::Share)?;
-    }
-    Ok(DiskImage { content: DiskContent::Raw(file), size, made: None })
+    check_free(&file, path, access)?;
+    let origin = Some(Origin { path: path.into(), access });
+    Ok(DiskImage { content: DiskContent::Raw(file), size, origin, made: None })
 }
 
-/// Nobody writes to it. The VM process locks it later, so this is for the message, and before anything is changed.
-pub(super) fn check_free(file: &File, path: &Path, is_shared: bool) -> Result<(), DiskImageError> {
+/// Nobody is in the way. It is locked later, so this is for the message, and before anything is changed.
+pub(super) fn check_free(file: &File, path: &Path, access: Access) -> Result<(), DiskImageError> {
     let deadline = Instant::now() + SETTLING;
     loop {
-        match holder(file, is_shared).map_err(|source| DiskImageError::Open(path.into(), source))? {
+        let found = match holder(file, access != Access::Write) {
+            // A file system without locks can still be read.
+            Err(_) if access == Access::Read => return Ok(()),
+            found => found.map_err(|source| DiskImageError::Open(path.into(), source))?,
+        };
+        match found {
             None => return Ok(()),
             // The rings of a process that was killed a moment ago may hold its files longer than it was there.
             Some(holder) if holder.process.is_none() && Instant::now() < deadline => {
@@ -98,6 +110,15 @@ pub(super) fn check_free(file: &File, path: &Path, is_shared: bool) -> Result<()
             Some(holder) => return Err(DiskImageError::InUse { path: path.into(), holder }),
         }
     }
+}
+
+/// Keeps others from writing to what is only read, for as long as the file is open anywhere. Without locks nothing does.
+pub fn hold_for_reading(file: &File, path: &Path) -> Result<(), DiskImageError> {
+    while let Ok(false) = share(file) {
+        // Whoever was in the way may be gone by now.
+        check_free(file, path, Access::Read)?;
+    }
+    Ok(())
 }
 
 pub(super) fn not_opened(path: &Path, error: Errno) -> DiskImageError {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 
 use super::opening::check_free;
-use super::{DiskImageError, MODE};
+use super::{Access, DiskImageError, MODE};
 
 /// Where files go that live no longer than their machine.
 #[derive(Clone, Debug)]
@@ -38,8 +38,9 @@ impl Scratch {
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(DiskImageError::Kind(path));
         }
-        check_free(&file, &path, false)?;
-        file.set_len(0).and_then(|()| file.set_len(size)).map_err(failed)?;
+        check_free(&file, &path, Access::Write)?;
+        file.set_len(0).map_err(failed)?;
+        file.set_len(size).map_err(|source| DiskImageError::Make { path, size, source })?;
         Ok(file)
     }
 }

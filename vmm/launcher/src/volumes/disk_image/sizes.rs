@@ -50,7 +50,13 @@ fn free(volume: &impl AsFd) -> io::Result<u64> {
     Ok(room.blocks_available().saturating_mul(room.fragment_size()).saturating_sub(RESERVE))
 }
 
-pub(super) fn whole_mebibytes(capacity: u64) -> Result<u64, DiskImageError> {
+/// No less than that capacity.
+pub(super) fn enough_mebibytes(capacity: u64) -> Result<u64, DiskImageError> {
+    let least = whole_mebibytes(capacity)?;
+    Ok(capacity.checked_next_multiple_of(MEBIBYTE).unwrap_or(least))
+}
+
+fn whole_mebibytes(capacity: u64) -> Result<u64, DiskImageError> {
     match capacity - capacity % MEBIBYTE {
         0 => Err(DiskImageError::TooSmall(capacity)),
         size => Ok(size),

@@ -29,9 +29,9 @@ fn text(error: Result<DiskImage, DiskImageError>) -> String {
 fn an_empty_disk_is_sparse_and_has_no_name() {
     let place = directory();
     let disk = empty_disk(&Scratch::Nameless(place.path().into()), "data", (5 << 20) + 1).unwrap();
-    assert_eq!(disk.size, 5 << 20);
+    assert_eq!(disk.size, 6 << 20);
     let metadata = raw_file(&disk).metadata().unwrap();
-    assert_eq!((metadata.len(), metadata.blocks(), metadata.nlink()), (5 << 20, 0, 0));
+    assert_eq!((metadata.len(), metadata.blocks(), metadata.nlink()), (6 << 20, 0, 0));
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }
 
@@ -84,7 +84,7 @@ fn a_host_disk_is_not_reached_by_links() {
         let error = text(host_disk(&real.join(path), Some(1 << 20), Access::Write));
         assert!(error.starts_with("there is a symbolic link in"), "{path}: {error}");
     }
-    for path in ["disk.img", "/", "/a/../disk.img", ""] {
+    for path in ["disk.img", "/a/../disk.img", ""] {
         let error = text(host_disk(Path::new(path), None, Access::Write));
         assert!(error.ends_with("is no absolute path without `..`"), "{path}: {error}");
     }
@@ -102,10 +102,32 @@ fn what_is_no_file_or_of_an_odd_size_is_refused() {
         text(host_disk(&real.join("pipe"), None, Access::Write)).ends_with("nor a block device")
     );
     assert!(text(host_disk(&real, None, Access::Read)).ends_with("nor a block device"));
-    for name in ["odd", "none"] {
-        let error = text(host_disk(&real.join(name), None, Access::Write));
-        assert!(error.contains("which is no multiple of 512"), "{error}");
+    let error = text(host_disk(Path::new("/"), None, Access::Write));
+    assert_eq!(error, "/ is neither a regular file nor a block device");
+    let error = text(host_disk(&real.join("odd"), None, Access::Write));
+    assert!(error.contains("which is no multiple of 512"), "{error}");
+    let error = text(host_disk(&real.join("none"), None, Access::Write));
+    assert!(error.contains("none is empty; make it as large"), "{error}");
+}
+
+#[test]
+fn a_host_disk_in_a_directory_that_is_missing_is_refused_by_it() {
+    let place = directory();
+    fs::write(real(&place).join("file"), []).unwrap();
+    for name in ["there", "file"] {
+        let there = real(&place).join(name);
+        let error = text(host_disk(&there.join("disk.img"), Some(1 << 20), Access::Write));
+        assert_eq!(error, format!("there is no directory {}", there.display()));
     }
+}
+
+#[test]
+fn a_disk_that_no_file_system_can_have_is_refused_by_its_size() {
+    let place = directory();
+    let error = text(empty_disk(&Scratch::Nameless(place.path().into()), "data", u64::MAX));
+    let size = u64::MAX - u64::MAX % (1 << 20);
+    let expected = format!("a disk of {size} bytes cannot be made in {}", place.path().display());
+    assert_eq!(error, expected);
 }
 
 #[test]
@@ -234,8 +256,24 @@ fn a_disk_that_is_written_to_is_refused_by_its_holder() {
     let start = format!("disk {} is in use by ", path.display());
     assert!(error.starts_with(&start), "{error}");
     assert!(text(host_disk(&path, None, Access::Share)).starts_with(&start));
-    // Whoever only reads it disturbs nobody.
-    host_disk(&path, None, Access::Read).unwrap();
+    // What is written while it is read is not what was there at any time.
+    assert!(text(host_disk(&path, None, Access::Read)).starts_with(&start));
+    assert!(hold_for_reading(&File::open(&path).unwrap(), &path).is_err());
+}
+
+#[test]
+fn a_disk_that_is_read_is_shared_with_readers_only() {
+    let place = directory();
+    let path = real(&place).join("disk.img");
+    fs::write(&path, [0; 512]).unwrap();
+    let first = host_disk(&path, None, Access::Read).unwrap();
+    hold_for_reading(raw_file(&first), &path).unwrap();
+    let second = host_disk(&path, None, Access::Read).unwrap();
+    hold_for_reading(raw_file(&second), &path).unwrap();
+    drop(first);
+    assert!(text(host_disk(&path, None, Access::Write)).contains("disk.img is in use by "));
+    drop(second);
+    host_disk(&path, None, Access::Write).unwrap();
 }
 
 #[test]

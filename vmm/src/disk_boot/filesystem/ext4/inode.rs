@@ -1,5 +1,7 @@
 //! Inodes: what a file is, and where its blocks are.
 
+use std::ops::Range;
+
 use super::{Ext4, FileMap, Place, ReadError, Run};
 use crate::disk_boot::source::{array, le16, le32};
 
@@ -22,6 +24,18 @@ const UNWRITTEN: u16 = 0x8000;
 /// Block numbers in the inode itself.
 const DIRECT: usize = 12;
 
+/// Where the place for block numbers is in an inode, and where what may follow the inode's first fields says how long it is.
+const PLACES_AT: usize = 0x28;
+const EXTRA_SIZE: usize = 0x80;
+/// Attributes in an inode, behind its fields: a magic number, then entries; values are counted from the first entry on.
+const ATTRIBUTES_MAGIC: u32 = 0xea02_0000;
+const ATTRIBUTE: usize = 16;
+/// The attribute `system.data`, which has what of the content did not fit into the place for block numbers.
+const SYSTEM: u8 = 7;
+const DATA: &[u8] = b"data";
+/// The directory above, with which content in the inode of a directory begins.
+const PARENT: usize = 4;
+
 /// A file, directory or link.
 #[derive(Debug)]
 pub(super) struct Inode {
@@ -29,14 +43,19 @@ pub(super) struct Inode {
     flags: u32,
     pub(super) size: u64,
     places: [u8; PLACES],
+    /// Where it is on its volume.
+    at: u64,
+    /// Where in it the rest of content is that it holds itself.
+    rest: Range<usize>,
 }
 
 impl Inode {
     pub(super) fn read_from(ext4: &Ext4<'_>, number: u32) -> Result<Self, ReadError> {
-        let bytes = ext4.inode_bytes(number)?;
+        let (bytes, at) = ext4.inode_bytes(number)?;
         let size = u64::from(le32(&bytes, 0x6c)) << 32 | u64::from(le32(&bytes, 0x04));
         let (mode, flags) = (le16(&bytes, 0), le32(&bytes, 0x20));
-        let found = Self { mode, flags, size, places: array(&bytes, 0x28) };
+        let rest = if flags & INLINE != 0 { rest_of_content(&bytes) } else { 0..0 };
+        let found = Self { mode, flags, size, places: array(&bytes, PLACES_AT), at, rest };
         if found.flags & ENCRYPTED != 0 {
             return Err(ReadError::Unsupported("encryption"));
         }
@@ -62,20 +81,36 @@ impl Inode {
         if let Some(content) = short.filter(|_| self.is_within()) {
             return Ok(content.to_vec());
         }
-        self.map(ext4)?.read(ext4.volume(), limit)
+        let mut content = self.map(ext4)?.read(ext4.volume(), limit)?;
+        if self.flags & INLINE != 0 && self.is_directory() {
+            content.drain(..PARENT.min(content.len()));
+        }
+        Ok(content)
     }
 
-    /// Whether the content is where block numbers would be.
+    /// Whether it is a link to a path that is where block numbers would be.
     fn is_within(&self) -> bool {
-        let is_short_link = self.is_link() && self.flags & EXTENTS == 0;
-        (self.flags & INLINE != 0 && !self.is_directory())
-            || (is_short_link && self.size < PLACES as u64)
+        let is_plain = self.flags & (EXTENTS | INLINE) == 0;
+        self.is_link() && is_plain && self.size < PLACES as u64
+    }
+
+    /// The content of a file or directory without blocks.
+    fn map_within(&self) -> Result<FileMap, ReadError> {
+        let mut map = FileMap::new(self.size);
+        let rest = self.size.saturating_sub(PLACES as u64);
+        if rest > self.rest.len() as u64 {
+            return Err(ReadError::Damaged("content in an inode is cut"));
+        }
+        let place = |offset: usize| Place::At(self.at.saturating_add(offset as u64));
+        map.push(Run { place: place(PLACES_AT), length: PLACES as u64 })?;
+        map.push(Run { place: place(self.rest.start), length: rest })?;
+        Ok(map)
     }
 
     /// Where the content is. The caller has checked the size.
     pub(super) fn map(&self, ext4: &Ext4<'_>) -> Result<FileMap, ReadError> {
         if self.flags & INLINE != 0 {
-            return Err(ReadError::Unsupported("content in an inode"));
+            return self.map_within();
         }
         let mut map = FileMap::new(self.size);
         let blocks = self.size.div_ceil(ext4.block_size() as u64);
@@ -94,6 +129,32 @@ impl Inode {
         }
         Ok(map)
     }
+}
+
+/// Where in an inode its attribute with content is; nowhere if it has none.
+fn rest_of_content(inode: &[u8]) -> Range<usize> {
+    let start = EXTRA_SIZE + usize::from(le16(inode, EXTRA_SIZE));
+    if le32(inode, start) != ATTRIBUTES_MAGIC {
+        return 0..0;
+    }
+    let first = start + 4;
+    let mut at = first;
+    // Behind the last entry there are zeroes, or the end of the inode.
+    while let Some([length, index]) =
+        inode.get(at..at + 2).and_then(<[u8]>::first_chunk::<2>).copied()
+        && le32(inode, at) != 0
+    {
+        let name = inode.get(at + ATTRIBUTE..at + ATTRIBUTE + usize::from(length));
+        if index == SYSTEM && name == Some(DATA) {
+            let start = first + usize::from(le16(inode, at + 2));
+            let size = usize::try_from(le32(inode, at + 8)).unwrap_or(usize::MAX);
+            let is_elsewhere = le32(inode, at + 4) != 0;
+            let end = start.checked_add(size).filter(|end| *end <= inode.len() && !is_elsewhere);
+            return end.map_or(0..0, |end| start..end);
+        }
+        at += ATTRIBUTE + usize::from(length).next_multiple_of(4);
+    }
+    0..0
 }
 
 /// A walk through a tree of extents.

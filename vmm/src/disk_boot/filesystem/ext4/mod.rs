@@ -4,9 +4,9 @@
 //! from the journal instead of from their place (`journal`). Checksums are looked at in the journal only, where they say
 //! how far it goes: a damaged file is found by whoever uses it.
 //!
-//! Read are extents and block maps, directories with and without an index, links, groups of any layout. Not read are
-//! encrypted files, journals on another device, fast commits (what they say is lost, all before them is not), and
-//! content of more than 60 bytes that is kept in an inode.
+//! Read are extents and block maps, content that is kept in an inode, directories with and without an index, links, groups of
+//! any layout, also of clusters. Not read are encrypted files, journals on another device, and fast commits (what they
+//! say is lost, all before them is not).
 
 mod directory;
 mod inode;

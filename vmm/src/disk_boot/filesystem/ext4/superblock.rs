@@ -1,6 +1,6 @@
 //! The superblock, and where groups of blocks have their descriptors.
 
-use super::{Ext4, ReadError};
+use super::{Ext4, Place, ReadError};
 use crate::disk_boot::source::{Window, array, le16, le32};
 
 const MAGIC: u16 = 0xef53;
@@ -143,8 +143,8 @@ impl Superblock {
 }
 
 impl Ext4<'_> {
-    /// The bytes of an inode.
-    pub(super) fn inode_bytes(&self, number: u32) -> Result<Vec<u8>, ReadError> {
+    /// The bytes of an inode, and where they are on the volume.
+    pub(super) fn inode_bytes(&self, number: u32) -> Result<(Vec<u8>, u64), ReadError> {
         let superblock = &self.superblock;
         let index = number.checked_sub(1).filter(|_| number <= superblock.inodes);
         let index = index.ok_or(ReadError::Damaged("an inode has an impossible number"))?;
@@ -157,7 +157,11 @@ impl Ext4<'_> {
         let offset = usize::try_from(within % block_size).unwrap_or(usize::MAX);
         let mut bytes = vec![0; superblock.inode_size];
         self.read_block(block, offset, &mut bytes)?;
-        Ok(bytes)
+        let at = match self.place(block)? {
+            Place::At(at) | Place::Escaped(at, _) => at,
+            Place::Hole => 0,
+        };
+        Ok((bytes, at + offset as u64))
     }
 
     /// First block of a group's table of inodes.
@@ -167,13 +171,16 @@ impl Ext4<'_> {
         let each = (self.block_size() / size) as u64;
         let table = group / each;
         let first = superblock.first_data_block;
+        // The superblock's own: also with clusters of small blocks, where the first group begins before it.
+        let own = OFFSET / self.block_size() as u64;
         let is_meta = superblock.incompatible & INCOMPATIBLE_META_GROUPS != 0;
         let block = if is_meta && table >= superblock.first_meta_group {
             let group = table.saturating_mul(each);
             let start = group.saturating_mul(superblock.blocks_per_group).saturating_add(first);
-            start.saturating_add(u64::from(self.has_superblock(group)))
+            let before = if group == 0 { own.saturating_sub(first) } else { 0 };
+            start.saturating_add(u64::from(self.has_superblock(group)) + before)
         } else {
-            first.saturating_add(1).saturating_add(table)
+            own.saturating_add(1).saturating_add(table)
         };
         let offset = usize::try_from(group % each).unwrap_or(0) * size;
         let mut descriptor = vec![0; size];
