@@ -17,6 +17,7 @@ mod agent;
 mod clients;
 mod console;
 mod exit_stream;
+mod fields;
 mod images;
 mod keeper;
 mod names;

@@ -86,6 +86,53 @@ fn what_is_missing_on_this_machine_is_said_with_what_to_do() -> Result<()> {
     rig.is_clean(&[])
 }
 
+/// What only the VM process finds out is told by its field too.
+#[test]
+fn what_cannot_be_booted_is_told_by_the_path_of_the_field() -> Result<()> {
+    let rig = Rig::new()?;
+    rig.file("image/boot/empty", "")?;
+    rig.file("image/boot/text", &"no kernel at all\n".repeat(1000))?;
+    let kernel = "/spec/domain/firmware/kernelBoot/container/kernelPath";
+    let path = "started: spec.domain.firmware.kernelBoot.container.kernelPath: cannot boot: cannot load the kernel: ";
+    let memory = "started: spec.domain.memory.guest: cannot boot: ";
+    let cases = [
+        (with(kernel, json!("/boot/empty")), path, "the file is empty"),
+        (with(kernel, json!("/boot/text")), path, "not an ELF kernel"),
+        (with("/spec/domain/memory", json!({"guest": "1Mi"})), memory, " MiB: give the guest more"),
+    ];
+    for (vmi, place, why) in cases {
+        let mut running = rig.run(&vmi, &[])?;
+        running.close_input();
+        running.end()?.with(84)?.said(place)?.said(why)?;
+    }
+    rig.is_clean(&[])
+}
+
+#[test]
+fn fields_of_a_template_are_told_as_the_document_has_them() -> Result<()> {
+    let rig = Rig::new()?;
+    let template = |vmi: &Value| {
+        let spec = json!({"runStrategy": "Always", "template": {"spec": vmi["spec"]}});
+        json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": vmi["metadata"], "spec": spec})
+    };
+    let mut map =
+        with("/spec/volumes", json!([{"name": "data", "configMap": {"name": "missing"}}]));
+    map["spec"]["domain"]["devices"]["disks"] = json!([{"name": "data", "disk": {}}]);
+    let cases = [
+        (map, "spec.template.spec.volumes[0].configMap: "),
+        (
+            with("/spec/domain/memory", json!({"guest": "1Mi"})),
+            "spec.template.spec.domain.memory.guest: ",
+        ),
+    ];
+    for (vmi, place) in cases {
+        let mut running = rig.run(&template(&vmi), &[])?;
+        running.close_input();
+        running.end()?.with(84)?.said(&format!("started: {place}"))?;
+    }
+    rig.is_clean(&[])
+}
+
 #[test]
 fn bad_files_and_command_lines_are_refused() -> Result<()> {
     let rig = Rig::new()?;
