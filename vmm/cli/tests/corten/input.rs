@@ -3,6 +3,8 @@
 use std::process::Stdio;
 
 use anyhow::{Result, ensure};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 
 use crate::rig::{FOR_EVER, POWER_OFF, Rig, kvm_is_good, read};
@@ -82,6 +84,26 @@ fn what_is_missing_on_this_machine_is_said_with_what_to_do() -> Result<()> {
         let mut running = rig.run(&vmi, &[])?;
         running.close_input();
         running.end()?.with(84)?.said(text)?;
+    }
+    rig.is_clean(&[])
+}
+
+#[test]
+fn pipe_among_images_is_passed_over_and_one_in_the_place_of_an_image_refused() -> Result<()> {
+    let rig = Rig::new()?;
+    std::fs::create_dir(rig.path("images"))?;
+    mkfifo(&rig.path("images/pipe"), Mode::S_IRWXU)?;
+    let container = "/spec/domain/firmware/kernelBoot/container";
+    let image = json!({"image": "other:1", "kernelPath": "/k", "imagePullPolicy": "Never"});
+    let vmi = with(container, image);
+    let path = "spec.domain.firmware.kernelBoot.container.image: ";
+    for (option, value, why) in [
+        ("--images", "images", "is not in the cache"),
+        ("--image", "other:1=images/pipe", "it is a pipe, not a file"),
+    ] {
+        let mut running = rig.run(&vmi, &[option, value])?;
+        running.close_input();
+        running.end()?.with(84)?.said(path)?.said(why)?;
     }
     rig.is_clean(&[])
 }
