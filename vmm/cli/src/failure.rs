@@ -79,6 +79,14 @@ pub enum Failure {
         #[source]
         source: io::Error,
     },
+    /// A directory that `corten save` did not write.
+    #[error("{directory} is no saved VM, which `corten save` writes: job.json: {why}")]
+    NotSaved {
+        /// Which one.
+        directory: PathBuf,
+        /// What is wrong with the file that says what was saved.
+        why: String,
+    },
     /// Something else of the system's.
     #[error("cannot {what}")]
     System {
