@@ -236,6 +236,17 @@ fn files_that_cannot_be_written_are_found_out_before_anything_is_started() -> Re
 }
 
 #[test]
+fn log_that_cannot_be_written_any_more_is_told() -> Result<()> {
+    let rig = Rig::new()?;
+    let more = ["--log", "/dev/full", "--quiet"];
+    let mut running = rig.run(&Rig::vmi("first", POWER_OFF), &more)?;
+    running.close_input();
+    let ended = running.end()?.with(0)?.said("--log: cannot write /dev/full: No space left")?;
+    ensure!(ended.stderr.matches("--log").count() == 1, "{}", ended.stderr);
+    rig.is_clean(&[])
+}
+
+#[test]
 fn volumes_and_images_that_are_not_used_are_told() -> Result<()> {
     let rig = Rig::new()?;
     let more = ["--volume", "data=/dev/null", "--image", "microgest=image"];

@@ -222,7 +222,13 @@ impl Keeper {
             self.reach(Phase::Output, "");
         }
         self.history.push(&bytes[..count]);
-        self.log.write(&bytes[..count]);
+        let logged = self.log.write(&bytes[..count]);
+        if let (Err(error), Some(path)) = (logged, &self.job.log) {
+            let path = path.display();
+            self.tell(format!(
+                "--log: cannot write {path}: {error}; the console is not written there any more"
+            ));
+        }
         self.viewers.show(&self.history);
         true
     }
