@@ -20,6 +20,8 @@ pub const REFUSED: u8 = 3;
 pub const NO_KVM: u8 = 4;
 /// As timeout(1) has it.
 pub const TIMED_OUT: u8 = 124;
+/// The VM was saved, and ended for that.
+pub const SAVED: u8 = 87;
 /// A guest that should tell a status told none.
 pub const NO_STATUS: u8 = 88;
 

@@ -17,8 +17,8 @@ Examples:
 
 Exit status: 0 if all went well, 1 for errors, 2 for a wrong command line, 3 for a refused manifest, 4 where KVM cannot
 run the guest; of `run` and `restore` also how the VM ended: 80 killed, 81 guest panic, 82 triple fault, 83 KVM error,
-84 not started, 85 and 86 errors of the VM process, 124 timed out; with --exit-status the guest's own, or 88 if it told
-none.";
+84 not started, 85 and 86 errors of the VM process, 87 saved, 124 timed out; with --exit-status the guest's own, or 88
+if it told none.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:

@@ -112,6 +112,7 @@ pub fn supervise(runtime: &Runtime) -> Result<(), SupervisorError> {
                 reason: EndReason::NotStarted,
                 detail: chain(&error),
                 timed_out: false,
+                saved: false,
                 guest_status: None,
             };
             let _ = link.send(&ToClient::Ended { end }, &[]);

@@ -24,7 +24,7 @@ fn saved_vm_goes_on_as_often_as_wanted_under_any_name() -> Result<()> {
     rig.corten(&["save", "first", "saved"])?
         .with(0)?
         .said("first: saved; `corten restore saved`")?;
-    console.end()?.with(0)?.said("the VM was killed")?;
+    console.end()?.with(0)?.said("the VM was saved")?;
     rig.is_clean(&[supervisor, process])?;
     for name in ["memory", "records", "job.json"] {
         let mode = fs::metadata(rig.path("saved").join(name))?.permissions().mode();
@@ -131,7 +131,7 @@ fn guest_that_had_no_way_to_tell_a_status_is_not_asked_for_one() -> Result<()> {
     let running = rig.run(&run, &["--exit-status"])?;
     running.wait_for("microguest")?;
     rig.corten(&["save", "first", "with"])?.with(0)?;
-    running.end()?.with(80)?;
+    running.end()?.with(87)?.said("first: the VM was saved; `corten restore` goes on with it")?;
     let job: serde_json::Value = serde_json::from_slice(&fs::read(rig.path("with/job.json"))?)?;
     ensure!(job["exit-status"] == true, "{job}");
     let mut restored = rig.start(&["restore", "with", "--exit-status", "--any-kvm"])?;
