@@ -327,12 +327,16 @@ fn validate_judges_every_document_of_every_file() -> Result<()> {
 fn help_version_explanations_and_completion_are_there() -> Result<()> {
     let rig = Rig::new()?;
     ensure!(rig.corten(&["--help"])?.with(0)?.stdout.contains("Examples:"));
+    let bare = rig.corten(&[])?.with(2)?.said("Examples:")?;
+    ensure!(!bare.stderr.contains("supervise"), "{}", bare.stderr);
     ensure!(rig.corten(&["version"])?.with(0)?.stdout.starts_with("corten "));
     let text = rig.corten(&["explain", "spec.domain.memory"])?.with(0)?.stdout;
     ensure!(text.contains("spec.domain.memory\n  .guest: served\n"), "{text}");
     rig.corten(&["explain", "spec.nothing"])?.with(1)?;
     for shell in ["bash", "zsh", "fish"] {
-        ensure!(rig.corten(&["completion", shell])?.with(0)?.stdout.contains("corten"));
+        let script = rig.corten(&["completion", shell])?.with(0)?.stdout;
+        ensure!(script.contains("restore") && script.contains("runtime"), "{script}");
+        ensure!(!script.contains("supervise"), "{script}");
     }
     Ok(())
 }
