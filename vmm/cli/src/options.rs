@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -115,7 +116,7 @@ Example:
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
 pub struct Options {
     /// Directory in which VMs have their run directories [default: /run/corten, or $XDG_RUNTIME_DIR/corten]
-    #[arg(long, global = true, env = "CORTEN_RUNTIME", value_name = "DIR", hide_env = true)]
+    #[arg(long, global = true, value_name = "DIR")]
     pub runtime: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
@@ -123,6 +124,13 @@ pub struct Options {
 }
 
 impl Options {
+    /// The command line; what it leaves open is as the environment says.
+    pub fn of_this_process() -> Self {
+        let mut options = Self::parse();
+        options.complete(|name| std::env::var_os(name));
+        options
+    }
+
     /// What a shell completes: all but commands that are nobody's to type, which would be offered otherwise.
     pub fn shown() -> clap::Command {
         let all = Self::command();
@@ -134,6 +142,25 @@ impl Options {
             .disable_help_subcommand(true)
             .args(all.get_arguments().cloned())
             .subcommands(commands)
+    }
+
+    /// Fills in what `environment` says of it. A variable that is empty is as good as none, as shells have it.
+    fn complete(&mut self, environment: impl Fn(&str) -> Option<OsString>) {
+        let fill = |option: &mut Option<PathBuf>, name| {
+            let said = || environment(name).filter(|said| !said.is_empty()).map(PathBuf::from);
+            *option = option.take().or_else(said);
+        };
+        fill(&mut self.runtime, "CORTEN_RUNTIME");
+        let how = match &mut self.command {
+            Command::Run(run) => {
+                fill(&mut run.cache, "CORTEN_IMAGE_CACHE");
+                &mut run.how
+            }
+            Command::Restore(restore) => &mut restore.how,
+            _ => return,
+        };
+        fill(&mut how.scratch, "TMPDIR");
+        fill(&mut how.vmm, "CORTEN_VMM");
     }
 }
 
@@ -220,7 +247,7 @@ pub struct Run {
     #[arg(long = "images", value_name = "DIR")]
     pub image_dir: Option<PathBuf>,
     /// Directory in which what was unpacked of images is kept [default: /var/cache/corten, or ~/.cache/corten]
-    #[arg(long, env = "CORTEN_IMAGE_CACHE", value_name = "DIR", hide_env = true)]
+    #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
     /// How it runs.
     #[command(flatten)]
@@ -241,7 +268,7 @@ pub struct How {
     #[arg(long)]
     pub no_network: bool,
     /// Directory for empty disks and what a guest writes to images, which end with it [default: /var/tmp]
-    #[arg(long, env = "TMPDIR", value_name = "DIR", hide_env = true)]
+    #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
     /// End with the guest's own status, which it writes to /dev/virtio-ports/org.corten.exit
     #[arg(long)]
@@ -262,7 +289,7 @@ pub struct How {
     #[arg(long, value_enum, default_value_t = Seccomp::Enforce, value_name = "MODE")]
     pub seccomp: Seccomp,
     /// Program of the VM process [default: corten-vmm beside this one, or in the PATH]
-    #[arg(long, env = "CORTEN_VMM", value_name = "PATH", hide_env = true)]
+    #[arg(long, value_name = "PATH")]
     pub vmm: Option<PathBuf>,
     /// Take any KVM, also one that cannot run Linux
     #[arg(long, hide = true)]
@@ -469,6 +496,21 @@ mod tests {
     fn hidden_command_is_not_shown_to_whoever_names_none() {
         let text = parse(&[]).unwrap_err().to_string();
         assert!(text.contains("corten run") && !text.contains("supervise"), "{text}");
+    }
+
+    #[test]
+    fn empty_variable_is_as_good_as_none() {
+        let completed = |arguments: &[&str], value: &'static str| {
+            let mut options = parse(arguments).unwrap();
+            options.complete(|name| Some(format!("{value}{}", &name[..value.len()]).into()));
+            let Command::Run(run) = options.command else { unreachable!() };
+            (options.runtime, run.cache, run.how.scratch, run.how.vmm)
+        };
+        assert_eq!(completed(&["run", "a.yaml"], ""), (None, None, None, None));
+        let (runtime, cache, scratch, vmm) =
+            completed(&["run", "a.yaml", "--vmm", "v", "--runtime", "r"], "/");
+        assert_eq!((runtime, vmm), (Some("r".into()), Some("v".into())));
+        assert_eq!((cache, scratch), (Some("/C".into()), Some("/T".into())));
     }
 
     #[test]

@@ -329,6 +329,11 @@ fn help_version_explanations_and_completion_are_there() -> Result<()> {
     ensure!(rig.corten(&["--help"])?.with(0)?.stdout.contains("Examples:"));
     let bare = rig.corten(&[])?.with(2)?.said("Examples:")?;
     ensure!(!bare.stderr.contains("supervise"), "{}", bare.stderr);
+    // A variable that is empty says nothing.
+    let mut command = rig.command()?;
+    command.env("TMPDIR", "").env("CORTEN_RUNTIME", "").env("XDG_RUNTIME_DIR", rig.path("run"));
+    let output = command.arg("ps").stdin(Stdio::null()).output()?;
+    ensure!(output.status.success(), "{output:?}");
     ensure!(rig.corten(&["version"])?.with(0)?.stdout.starts_with("corten "));
     let text = rig.corten(&["explain", "spec.domain.memory"])?.with(0)?.stdout;
     ensure!(text.contains("spec.domain.memory\n  .guest: served\n"), "{text}");
