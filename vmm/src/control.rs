@@ -69,16 +69,19 @@ pub fn serve(link: Link) -> Result<End, ControlError> {
         Request::Restore { how } => owner.restore(&how),
         other => return Err(ControlError::Unexpected(format!("{other:?}"))),
     };
-    let end = end.unwrap_or_else(|error| End {
-        reason: corten_link::EndReason::NotStarted,
-        detail: chain(&error),
-    });
+    let (end, fault) = match end {
+        Ok(end) => (end, None),
+        Err(error) => {
+            let reason = corten_link::EndReason::NotStarted;
+            (End { reason, detail: chain(&error) }, error.fault())
+        }
+    };
     // The reply to the request that ended it may still be on its way: the process must not end before it is.
     let deadline = Instant::now() + LAST_WORDS;
     while replying.try_lock().is_err() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
-    teller.finish(Event::Ended { reason: end.reason, detail: end.detail.clone() });
+    teller.finish(Event::Ended { reason: end.reason, detail: end.detail.clone(), fault });
     Ok(end)
 }
 

@@ -177,7 +177,8 @@ async fn tell_unreadable(
         return Ok(Action::await_change());
     };
     let raw = serde_json::to_value(raw).unwrap_or_default();
-    if let Some(patch) = unreadable::patch(&raw, message, Timestamp::now()) {
+    let message = unreadable::why(&raw).unwrap_or_else(|| message.to_owned());
+    if let Some(patch) = unreadable::patch(&raw, &message, Timestamp::now()) {
         match context.writer.patch_raw(object, patch).await {
             Err(error) if error.is_conflict() => {
                 return Ok(Action::requeue(Duration::from_secs(1)));

@@ -212,7 +212,7 @@ fn disk_that_another_vm_writes_to_is_refused() -> Result<()> {
     first.wait_for("CORTEN-GUEST-UP", 1, BOOT)?;
     let mut second = start(&two)?;
     let event = second.next_event(BOOT)?;
-    let Event::Ended { reason: EndReason::NotStarted, detail } = event else {
+    let Event::Ended { reason: EndReason::NotStarted, detail, .. } = event else {
         anyhow::bail!("{event:?}")
     };
     ensure!(detail.contains("the disk \"data\" cannot be taken"), "{detail}");

@@ -207,7 +207,7 @@ fn triple_fault_is_told_from_everything_else() -> Result<()> {
     let mut process = VmProcess::boot(1, 256 << 20, source)?;
     let end = process.next_event(BOOT)?;
     ensure!(
-        matches!(&end, Event::Ended { reason: EndReason::TripleFault, detail } if detail.contains("rip")),
+        matches!(&end, Event::Ended { reason: EndReason::TripleFault, detail, .. } if detail.contains("rip")),
         "{end:?}\n{}",
         process.console()
     );

@@ -115,7 +115,9 @@ fn disk_that_the_machine_does_not_have_is_refused() -> Result<()> {
     let machine = MachineDescription { boot_order: vec!["root".into()], ..machine(1, TINY) };
     let mut process = VmProcess::boot_disks(machine, Vec::new())?;
     let event = process.next_event(SOON)?;
-    let Event::Ended { reason: EndReason::NotStarted, detail } = event else { bail!("{event:?}") };
+    let Event::Ended { reason: EndReason::NotStarted, detail, .. } = event else {
+        bail!("{event:?}")
+    };
     ensure!(detail.contains("\"root\" of the boot order"), "{detail}");
     Ok(())
 }

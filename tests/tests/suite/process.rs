@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use corten_link::{EndReason, Event, Grant, Reply, Request, Role, RunState};
+use corten_link::{BootFault, EndReason, Event, Grant, Reply, Request, Role, RunState};
 use corten_tests::process::VmProcess;
 use corten_tests::vmm::microguest;
 use corten_vmm::machine::Hosts;
@@ -179,13 +179,14 @@ fn what_cannot_be_booted_is_said() -> Result<()> {
     source.kernel = tempfile();
     let mut process = VmProcess::boot(1, MEMORY, source)?;
     let event = process.next_event(SOON)?;
-    let Event::Ended { reason: EndReason::NotStarted, detail } = event else {
+    let Event::Ended { reason: EndReason::NotStarted, detail, fault } = event else {
         anyhow::bail!("{event:?}")
     };
     ensure!(detail.contains("the file is empty"), "{detail}");
+    ensure!(fault == Some(BootFault::Kernel), "{fault:?}");
     let mut process = VmProcess::boot(0, MEMORY, microguest("hello")?)?;
     let event = process.next_event(SOON)?;
-    let Event::Ended { reason: EndReason::NotStarted, detail } = event else {
+    let Event::Ended { reason: EndReason::NotStarted, detail, .. } = event else {
         anyhow::bail!("{event:?}")
     };
     ensure!(detail.contains("are no processor"), "{detail}");

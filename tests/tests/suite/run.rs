@@ -421,7 +421,7 @@ fn restored_guest_tells_a_status_of_its_own() -> Result<()> {
     let running = rig.run_file(&file, &["--exit-status"])?;
     running.wait_for("SAVE-ME")?;
     rig.corten(&["save", "work", "saved"])?.with(0)?;
-    running.end()?.with(80)?;
+    running.end()?.with(87)?;
     let job: Value = serde_json::from_slice(&fs::read(rig.path("saved/job.json"))?)?;
     ensure!(job["guest-status"] == 3, "{job:#}");
     let mut restored = rig.start(&["restore", "saved", "--exit-status"])?;

@@ -55,7 +55,7 @@ fn restore(files: &SnapshotFiles, userfaultfd: bool, how: Restoration) -> Result
 /// Why the snapshot is not gone on with.
 fn refused(mut process: VmProcess) -> Result<String> {
     match process.next_event(SOON)? {
-        Event::Ended { reason: EndReason::NotStarted, detail } => Ok(detail),
+        Event::Ended { reason: EndReason::NotStarted, detail, .. } => Ok(detail),
         other => bail!("{other:?}"),
     }
 }
@@ -341,7 +341,7 @@ fn damaged_memory_ends_the_machine_with_a_reason() -> Result<()> {
     // Refused, if it is found so soon.
     process.ask(Request::Resume)?;
     let event = process.next_event(SOON)?;
-    let Event::Ended { reason: EndReason::InternalError, detail } = event else {
+    let Event::Ended { reason: EndReason::InternalError, detail, .. } = event else {
         bail!("{event:?}")
     };
     ensure!(detail.contains(why), "{detail}");
@@ -363,7 +363,7 @@ fn damaged_page_that_the_guest_needs_at_once_ends_the_machine_with_a_reason() ->
     // Refused, if it is found so soon.
     process.ask(Request::Resume)?;
     let event = process.next_event(SOON)?;
-    let Event::Ended { reason: EndReason::InternalError, detail } = event else {
+    let Event::Ended { reason: EndReason::InternalError, detail, .. } = event else {
         bail!("{event:?}")
     };
     ensure!(detail.contains("guest memory from byte 0x100000 on is damaged"), "{detail}");
@@ -386,7 +386,7 @@ fn damaged_pages_that_the_disk_needs_at_once_end_the_machine_with_a_reason() -> 
     // Refused, if it is found so soon.
     process.ask(Request::Resume)?;
     let event = process.next_event(SOON)?;
-    let Event::Ended { reason: EndReason::InternalError, detail } = event else {
+    let Event::Ended { reason: EndReason::InternalError, detail, .. } = event else {
         bail!("{event:?}")
     };
     ensure!(detail.contains("is damaged"), "{detail}");

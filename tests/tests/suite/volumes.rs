@@ -172,7 +172,9 @@ fn container_disk_boots_by_itself_and_runs_its_user_data() -> Result<()> {
     loop {
         match process.next_event(BOOT)? {
             Event::Ended { reason: EndReason::PoweredOff, .. } => break,
-            Event::Ended { reason, detail } => bail!("{reason:?} {detail}\n{}", process.console()),
+            Event::Ended { reason, detail, .. } => {
+                bail!("{reason:?} {detail}\n{}", process.console())
+            }
             _ => {}
         }
     }

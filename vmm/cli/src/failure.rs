@@ -20,6 +20,8 @@ pub const REFUSED: u8 = 3;
 pub const NO_KVM: u8 = 4;
 /// As timeout(1) has it.
 pub const TIMED_OUT: u8 = 124;
+/// The VM was saved, and ended for that.
+pub const SAVED: u8 = 87;
 /// A guest that should tell a status told none.
 pub const NO_STATUS: u8 = 88;
 
@@ -78,6 +80,14 @@ pub enum Failure {
         /// What the system said.
         #[source]
         source: io::Error,
+    },
+    /// A directory that `corten save` did not write.
+    #[error("{directory} is no saved VM, which `corten save` writes: job.json: {why}")]
+    NotSaved {
+        /// Which one.
+        directory: PathBuf,
+        /// What is wrong with the file that says what was saved.
+        why: String,
     },
     /// Something else of the system's.
     #[error("cannot {what}")]

@@ -27,6 +27,9 @@ pub struct Job {
     pub name: String,
     /// The object, with everything decided that is left open in it.
     pub vmi: VirtualMachineInstance,
+    /// It is the template of a VirtualMachine, by whose paths the user knows its fields.
+    #[serde(default)]
+    pub in_template: bool,
     /// What the object refers to.
     pub sources: Sources,
     /// What stands for claims and the like, by name.

@@ -42,5 +42,6 @@ pub mod phase;
 pub mod place;
 pub mod program;
 pub mod protocol;
+pub mod regular;
 pub mod sparse;
 pub mod supervisor;

@@ -1,9 +1,10 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 const EXAMPLES: &str = "\
@@ -17,8 +18,8 @@ Examples:
 
 Exit status: 0 if all went well, 1 for errors, 2 for a wrong command line, 3 for a refused manifest, 4 where KVM cannot
 run the guest; of `run` and `restore` also how the VM ended: 80 killed, 81 guest panic, 82 triple fault, 83 KVM error,
-84 not started, 85 and 86 errors of the VM process, 124 timed out; with --exit-status the guest's own, or 88 if it told
-none.";
+84 not started, 85 and 86 errors of the VM process, 87 saved, 124 timed out; with --exit-status the guest's own, or 88
+if it told none.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -31,16 +32,63 @@ Examples:
 
 At the terminal Ctrl-] leaves the VM running, Ctrl-C presses its power button, and once more kills it.";
 
+const PS_EXAMPLES: &str = "\
+Examples:
+  corten ps                                   those of this user
+  corten ps --json | jq -r '.[].name'";
+
+const CONSOLE_EXAMPLES: &str = "\
+Examples:
+  corten console first                        Ctrl-] leaves it again
+  corten console first --take                 though somebody else has the keyboard";
+
+const INFO_EXAMPLES: &str = "\
+Examples:
+  corten info first
+  corten info first --json | jq .state";
+
+const STOP_EXAMPLES: &str = "\
+Examples:
+  corten stop first                           it has as long as its manifest says
+  corten stop first --grace 60";
+
+const KILL_EXAMPLES: &str = "\
+Example:
+  corten kill first                           as if its power was cut; `corten stop` lets the guest shut down";
+
+const PAUSE_EXAMPLES: &str = "\
+Example:
+  corten pause first                          then: corten resume first";
+
+const RESUME_EXAMPLES: &str = "\
+Example:
+  corten resume first                         also of one that was started paused, or for a disk that failed";
+
 const FREEZE_EXAMPLES: &str = "\
 Example:
   corten freeze first && cp --reflink=always data.img copy.img; corten thaw first
 
 It takes a guest that runs the QEMU guest agent; `corten info first` says whether it is connected.";
 
+const THAW_EXAMPLES: &str = "\
+Example:
+  corten thaw first                           after corten freeze first, before its time is over";
+
 const SAVE_EXAMPLES: &str = "\
 Examples:
   corten save first /var/tmp/first            then: corten restore /var/tmp/first
   corten save first /var/tmp/first --keep-running";
+
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  corten restore /var/tmp/first               what `corten save first /var/tmp/first` wrote
+  corten restore /var/tmp/first --name second --detach
+  corten restore /var/tmp/first --force-disk data   though data was written to since";
+
+const LOGS_EXAMPLES: &str = "\
+Examples:
+  corten logs first                           what it has said
+  corten logs first --follow | grep login:    and what it says from now on";
 
 const VALIDATE_EXAMPLES: &str = "\
 Examples:
@@ -48,16 +96,72 @@ Examples:
   corten validate vm.yaml --json | jq '.[].findings'
   kubectl get vmi first -o yaml | corten validate -";
 
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  corten explain spec.domain.memory
+  corten explain spec.domain.devices.disks.cache";
+
+const COMPLETION_EXAMPLES: &str = "\
+Examples:
+  corten completion bash >/etc/bash_completion.d/corten
+  source <(corten completion zsh)             for this shell only";
+
+const VERSION_EXAMPLES: &str = "\
+Example:
+  corten version                              the same as corten --version";
+
 /// Runs VirtualMachineInstances on this machine, without a cluster.
 #[derive(Debug, Parser)]
-#[command(name = "corten", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "corten", version, after_help = EXAMPLES)]
+#[command(disable_help_subcommand = true, arg_required_else_help = true)]
 pub struct Options {
     /// Directory in which VMs have their run directories [default: /run/corten, or $XDG_RUNTIME_DIR/corten]
-    #[arg(long, global = true, env = "CORTEN_RUNTIME", value_name = "DIR", hide_env = true)]
+    #[arg(long, global = true, value_name = "DIR")]
     pub runtime: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Options {
+    /// The command line; what it leaves open is as the environment says.
+    pub fn of_this_process() -> Self {
+        let mut options = Self::parse();
+        options.complete(|name| std::env::var_os(name));
+        options
+    }
+
+    /// What a shell completes: all but commands that are nobody's to type, which would be offered otherwise.
+    pub fn shown() -> clap::Command {
+        let all = Self::command();
+        let commands = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+        let about = all.get_about().cloned().unwrap_or_default();
+        clap::Command::new("corten")
+            .version(env!("CARGO_PKG_VERSION"))
+            .about(about)
+            .disable_help_subcommand(true)
+            .args(all.get_arguments().cloned())
+            .subcommands(commands)
+    }
+
+    /// Fills in what `environment` says of it. A variable that is empty is as good as none, as shells have it.
+    fn complete(&mut self, environment: impl Fn(&str) -> Option<OsString>) {
+        let fill = |option: &mut Option<PathBuf>, name| {
+            let said = || environment(name).filter(|said| !said.is_empty()).map(PathBuf::from);
+            *option = option.take().or_else(said);
+        };
+        fill(&mut self.runtime, "CORTEN_RUNTIME");
+        let how = match &mut self.command {
+            Command::Run(run) => {
+                fill(&mut run.cache, "CORTEN_IMAGE_CACHE");
+                &mut run.how
+            }
+            Command::Restore(restore) => &mut restore.how,
+            _ => return,
+        };
+        fill(&mut how.scratch, "TMPDIR");
+        fill(&mut how.vmm, "CORTEN_VMM");
+    }
 }
 
 /// A command.
@@ -67,42 +171,55 @@ pub enum Command {
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<Run>),
     /// List the VMs that run
+    #[command(after_help = PS_EXAMPLES)]
     Ps(Listing),
     /// Attach to the console of a VM; Ctrl-] leaves it
+    #[command(after_help = CONSOLE_EXAMPLES)]
     Console(Console),
     /// Tell how a VM is
+    #[command(after_help = INFO_EXAMPLES)]
     Info(OfOne),
     /// Press the power button, and kill the VM when its grace period is over
+    #[command(after_help = STOP_EXAMPLES)]
     Stop(Stop),
     /// End a VM at once
+    #[command(after_help = KILL_EXAMPLES)]
     Kill(Named),
     /// Stop the processors of a VM
+    #[command(after_help = PAUSE_EXAMPLES)]
     Pause(Named),
     /// Let a paused VM go on
+    #[command(after_help = RESUME_EXAMPLES)]
     Resume(Named),
     /// Have the guest's agent hold its file systems still, so that copies of its disks are consistent
     #[command(after_help = FREEZE_EXAMPLES)]
     Freeze(Freeze),
     /// Let the guest's file systems go on
+    #[command(after_help = THAW_EXAMPLES)]
     Thaw(Named),
     /// Write a VM to a directory and end it
     #[command(after_help = SAVE_EXAMPLES)]
     Save(Save),
     /// Go on with a saved VM
+    #[command(after_help = RESTORE_EXAMPLES)]
     Restore(Box<Restore>),
     /// Print what a VM said on its console
+    #[command(after_help = LOGS_EXAMPLES)]
     Logs(Logs),
     /// Check manifests without running anything
     #[command(after_help = VALIDATE_EXAMPLES)]
     Validate(Validate),
     /// Say what a field of a manifest is for, and whether Corten does it
+    #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(Explain),
     /// Print a completion script
+    #[command(after_help = COMPLETION_EXAMPLES)]
     Completion {
         /// For which shell
         shell: Shell,
     },
     /// Print the version
+    #[command(after_help = VERSION_EXAMPLES)]
     Version,
     /// Keep a VM: what `run` starts
     #[command(hide = true)]
@@ -130,7 +247,7 @@ pub struct Run {
     #[arg(long = "images", value_name = "DIR")]
     pub image_dir: Option<PathBuf>,
     /// Directory in which what was unpacked of images is kept [default: /var/cache/corten, or ~/.cache/corten]
-    #[arg(long, env = "CORTEN_IMAGE_CACHE", value_name = "DIR", hide_env = true)]
+    #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
     /// How it runs.
     #[command(flatten)]
@@ -151,7 +268,7 @@ pub struct How {
     #[arg(long)]
     pub no_network: bool,
     /// Directory for empty disks and what a guest writes to images, which end with it [default: /var/tmp]
-    #[arg(long, env = "TMPDIR", value_name = "DIR", hide_env = true)]
+    #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
     /// End with the guest's own status, which it writes to /dev/virtio-ports/org.corten.exit
     #[arg(long)]
@@ -172,7 +289,7 @@ pub struct How {
     #[arg(long, value_enum, default_value_t = Seccomp::Enforce, value_name = "MODE")]
     pub seccomp: Seccomp,
     /// Program of the VM process [default: corten-vmm beside this one, or in the PATH]
-    #[arg(long, env = "CORTEN_VMM", value_name = "PATH", hide_env = true)]
+    #[arg(long, value_name = "PATH")]
     pub vmm: Option<PathBuf>,
     /// Take any KVM, also one that cannot run Linux
     #[arg(long, hide = true)]
@@ -354,8 +471,6 @@ impl FromStr for BridgeOf {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Options, clap::Error> {
@@ -365,6 +480,37 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Options::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_how_it_is_used() {
+        for mut command in Options::command().get_subcommands().cloned() {
+            let help = command.render_help().to_string();
+            let is_shown = help.contains(&format!("\n  corten {} ", command.get_name()))
+                || help.contains(&format!("\n  corten {}\n", command.get_name()));
+            assert!(is_shown || command.is_hide_set(), "{help}");
+        }
+    }
+
+    #[test]
+    fn hidden_command_is_not_shown_to_whoever_names_none() {
+        let text = parse(&[]).unwrap_err().to_string();
+        assert!(text.contains("corten run") && !text.contains("supervise"), "{text}");
+    }
+
+    #[test]
+    fn empty_variable_is_as_good_as_none() {
+        let completed = |arguments: &[&str], value: &'static str| {
+            let mut options = parse(arguments).unwrap();
+            options.complete(|name| Some(format!("{value}{}", &name[..value.len()]).into()));
+            let Command::Run(run) = options.command else { unreachable!() };
+            (options.runtime, run.cache, run.how.scratch, run.how.vmm)
+        };
+        assert_eq!(completed(&["run", "a.yaml"], ""), (None, None, None, None));
+        let (runtime, cache, scratch, vmm) =
+            completed(&["run", "a.yaml", "--vmm", "v", "--runtime", "r"], "/");
+        assert_eq!((runtime, vmm), (Some("r".into()), Some("v".into())));
+        assert_eq!((cache, scratch), (Some("/C".into()), Some("/T".into())));
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub enum Question {
     Thaw,
     /// Write a paused machine to the files that come with the question.
     Snapshot,
+    /// End it: all of it was saved, and it goes on from there.
+    EndSaved,
     /// What is needed to go on with it: the answer comes with the job as `records` and files that nobody else has.
     Belongings,
 }
@@ -261,9 +263,29 @@ pub struct Ended {
     /// Its time was over.
     #[serde(default)]
     pub timed_out: bool,
+    /// It was saved, and ended for that.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub saved: bool,
     /// What the guest told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_status: Option<u8>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl Ended {
+    /// In words.
+    pub fn text(&self) -> String {
+        if self.saved {
+            return "the VM was saved; `corten restore` goes on with it".into();
+        }
+        let detail =
+            if self.detail.is_empty() { String::new() } else { format!(": {}", self.detail) };
+        format!("{}{detail}", self.reason.text())
+    }
 }
 
 impl Wire for ToSupervisor {
@@ -312,6 +334,7 @@ mod tests {
                 reason: EndReason::PoweredOff,
                 detail: String::new(),
                 timed_out: false,
+                saved: false,
                 guest_status: Some(3),
             },
         };

@@ -439,7 +439,7 @@ impl Launcher {
         };
         match running.vmm.receive() {
             Ok(Some(Message::Reply { id, reply, .. })) => self.on_reply(id, reply),
-            Ok(Some(Message::Event { event: Event::Ended { reason, detail } })) => {
+            Ok(Some(Message::Event { event: Event::Ended { reason, detail, .. } })) => {
                 running.told = Some(End { reason, detail });
             }
             Ok(Some(Message::Event { event })) => {

@@ -29,6 +29,20 @@ pub enum BootOrigin {
     },
 }
 
+/// What of a boot is at fault, for whoever knows which field of an object that comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BootFault {
+    /// The kernel is none, or damaged.
+    Kernel,
+    /// The initial RAM disk cannot be read.
+    Initrd,
+    /// The command line is more than the kernel takes.
+    CommandLine,
+    /// Guest memory is too small for what is booted.
+    Memory,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +59,24 @@ mod tests {
         };
         assert_eq!(disk, "root");
         assert_eq!(Message::Event { event }.encode().unwrap(), text.as_bytes());
+    }
+
+    #[test]
+    fn end_says_what_was_at_fault_only_if_something_was() {
+        for (text, expected) in [
+            (r#"{"what":"ended","reason":"killed","detail":""}"#, None),
+            (
+                r#"{"what":"ended","reason":"not-started","detail":"no","fault":"memory"}"#,
+                Some(BootFault::Memory),
+            ),
+        ] {
+            let event: Event = serde_json::from_str(text).unwrap();
+            assert!(
+                matches!(&event, Event::Ended { fault, .. } if *fault == expected),
+                "{event:?}"
+            );
+            assert_eq!(serde_json::to_string(&event).unwrap(), text);
+        }
     }
 
     #[test]

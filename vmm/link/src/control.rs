@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BootOrigin, Counters, DiskHost, EndReason, EntropyHost, MachineDescription, Memory,
+    BootFault, BootOrigin, Counters, DiskHost, EndReason, EntropyHost, MachineDescription, Memory,
     NetworkHost, Restoration,
 };
 
@@ -193,5 +193,8 @@ pub enum Event {
         reason: EndReason,
         /// More of it: registers, an error.
         detail: String,
+        /// What of the boot was at fault, if it did not come to run for that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<BootFault>,
     },
 }

@@ -22,7 +22,7 @@ mod socket;
 pub use addressing::{
     Addressing, DhcpOptions, Ipv4Addressing, Ipv4Route, Ipv6Addressing, PrivateOption,
 };
-pub use boot::BootOrigin;
+pub use boot::{BootFault, BootOrigin};
 pub use control::{Event, Info, Reply, Request, RunState};
 pub use counters::{
     AddressCounters, BalloonCounters, ConsoleCounters, Counters, DiskCounters, EntropyCounters,

@@ -15,8 +15,8 @@ use corten_devices::block::DiskFailure;
 use corten_devices::legacy::nonblocking;
 use corten_devices::{Effect, Records};
 use corten_link::{
-    BootOrigin, Counters, EndReason, Event, Grant, Info, MachineDescription, Reply, Request, Role,
-    RunState,
+    BootFault, BootOrigin, Counters, EndReason, Event, Grant, Info, MachineDescription, Reply,
+    Request, Role, RunState,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -144,6 +144,17 @@ pub enum OwnerError {
     /// A disk to boot from that the machine does not have.
     #[error("the disk {0:?} of the boot order is none of the machine's")]
     BootOrder(String),
+}
+
+impl OwnerError {
+    /// What of the boot is at fault, if it is something that was given to be booted.
+    pub fn fault(&self) -> Option<BootFault> {
+        match self {
+            Self::Machine(MachineError::Boot(error)) => Some(error.fault()),
+            Self::Machine(MachineError::Firmware(_)) => Some(BootFault::Memory),
+            _ => None,
+        }
+    }
 }
 
 /// What the owner works with.

@@ -2,13 +2,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use corten_cli::commands;
 use corten_cli::options::Options;
 use corten_launcher::log::chain;
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = Options::of_this_process();
     match commands::run(options) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {

@@ -7,6 +7,7 @@
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -111,7 +112,7 @@ pub fn attach(
         ended: None,
     };
     let outcome = pump.run();
-    pump.progress.finish();
+    pump.progress.end();
     drop(pump);
     // Back to what they do by default, which for a second Ctrl-C is what the user wants.
     let _ = mask.thread_unblock();
@@ -121,6 +122,7 @@ pub fn attach(
 impl Pump<'_> {
     fn run(&mut self) -> Result<Outcome, Failure> {
         loop {
+            self.progress.due();
             // All that the guest said comes before its end.
             if self.stream.is_none()
                 && let Some(end) = self.ended.take()
@@ -165,7 +167,7 @@ impl Pump<'_> {
         }
         let mut list: Vec<PollFd<'_>> =
             sources.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
-        match poll(&mut list, PollTimeout::NONE) {
+        match poll(&mut list, limit(self.progress.deadline())) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => {
                 return Err(Failure::System { what: "wait", source: errno.into() });
@@ -286,7 +288,13 @@ impl Pump<'_> {
         let excess = self.tail.len().saturating_sub(TAIL);
         self.tail.drain(..excess);
         let mut stdout = io::stdout();
-        match write_all(&mut stdout, bytes) {
+        let (line, rest) = bytes.split_at(self.progress.until_release(bytes));
+        let mut show = |bytes: &[u8]| -> io::Result<()> {
+            write_all(&mut stdout, bytes)?;
+            self.progress.heard(bytes);
+            Ok(())
+        };
+        match show(line).and_then(|()| show(rest)) {
             // Whoever only looked has seen enough. A VM that lives with this command ends with it.
             Err(error) if error.kind() == ErrorKind::BrokenPipe && !self.session.stops => {
                 self.unread = true;
@@ -322,6 +330,13 @@ impl Pump<'_> {
         }
         Ok(keys.leave.then_some(Outcome::Left))
     }
+}
+
+/// How long to wait. One more, so that it is due when the wait is over.
+fn limit(deadline: Option<Instant>) -> PollTimeout {
+    let Some(deadline) = deadline else { return PollTimeout::NONE };
+    let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
 /// What was pressed on a terminal since the last look, which can be several keys.

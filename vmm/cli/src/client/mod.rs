@@ -73,18 +73,13 @@ pub enum ClientError {
     #[error("the supervisor of {0} answers something else")]
     Unexpected(String),
     /// It ended meanwhile.
-    #[error("{name} has ended: {}{}", .end.reason.text(), detail(.end))]
+    #[error("{name} has ended: {}", .end.text())]
     Ended {
         /// Which VM.
         name: String,
         /// How.
         end: Box<Ended>,
     },
-}
-
-/// `: detail`, if there is one.
-pub fn detail(end: &Ended) -> String {
-    if end.detail.is_empty() { String::new() } else { format!(": {}", end.detail) }
 }
 
 /// A link to a supervisor.

@@ -2,7 +2,7 @@
 
 use corten_link::EndReason;
 
-use crate::client::{Client, ClientError, detail};
+use crate::client::{Client, ClientError};
 use crate::failure::Failure;
 use crate::place::Runtime;
 use crate::protocol::{Ended, Question};
@@ -16,7 +16,7 @@ pub(super) fn change(runtime: &Runtime, name: &str, question: Question) -> Resul
 /// Asks for the end, waits for it and says how it was.
 pub(super) fn end(runtime: &Runtime, name: &str, question: Question) -> Result<u8, Failure> {
     let end = awaited(&mut Client::connect(runtime, name)?, question)?;
-    super::say(&format!("{name}: {}{}", end.reason.text(), detail(&end)));
+    super::say(&format!("{name}: {}", end.text()));
     // That it ended is what was wanted, however it did; that it crashed is not.
     match end.reason {
         EndReason::PoweredOff | EndReason::Killed => Ok(0),

@@ -15,7 +15,6 @@ mod watch;
 
 use std::io::{self, ErrorKind, Write};
 
-use clap::CommandFactory;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -51,7 +50,7 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         Command::Validate(validate) => validate::validate(&validate),
         Command::Explain(explain) => explain::explain(&explain.path),
         Command::Completion { shell } => {
-            let (mut command, mut script) = (Options::command(), Vec::new());
+            let (mut command, mut script) = (Options::shown(), Vec::new());
             clap_complete::generate(shell, &mut command, "corten", &mut script);
             write(&script)?;
             Ok(0)

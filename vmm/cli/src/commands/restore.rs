@@ -1,6 +1,8 @@
 //! `corten restore`.
 
-use std::fs::File;
+use std::path::Path;
+
+use corten_launcher::log::chain;
 
 use super::report::{Outcome, Report};
 use super::run::absolute;
@@ -10,6 +12,7 @@ use crate::job::{self, Job};
 use crate::options::Restore;
 use crate::phase;
 use crate::place::{PlaceError, Runtime};
+use crate::regular;
 use crate::supervisor::SAVED_JOB;
 
 /// Goes on with a saved VM.
@@ -32,9 +35,7 @@ fn restore_reported(
     report: &mut Report,
 ) -> Result<Outcome, Failure> {
     let directory = absolute(&options.directory)?;
-    let path = directory.join(SAVED_JOB);
-    let file = File::open(&path).map_err(|source| Failure::Read { path, source })?;
-    let saved = Job::from_file(file)?;
+    let saved = read_saved(&directory)?;
     report.name.clone_from(options.name.as_ref().unwrap_or(&saved.name));
     let how = &options.how;
     if how.exit_status && !saved.exit_status {
@@ -42,6 +43,7 @@ fn restore_reported(
             "--exit-status: the VM was run without it before it was saved, so its guest has no stream to tell a status by".into(),
         ));
     }
+    check_disks(&options.force_disks, &saved)?;
     let job = Job {
         name: options.name.clone().unwrap_or(saved.name),
         network: start::network(how)?,
@@ -60,4 +62,35 @@ fn restore_reported(
     };
     runtime.of(&job.name)?;
     start::start(runtime, &job, how, report)
+}
+
+/// The job beside a saved VM. Most often it is the wrong directory that has none.
+fn read_saved(directory: &Path) -> Result<Job, Failure> {
+    if let Err(source) = directory.read_dir() {
+        return Err(Failure::Read { path: directory.into(), source });
+    }
+    let no_saved_vm = |why: &dyn std::error::Error| Failure::NotSaved {
+        directory: directory.into(),
+        why: chain(why),
+    };
+    match regular::open(&directory.join(SAVED_JOB)) {
+        Err(error) => Err(no_saved_vm(&error)),
+        Ok(file) => Job::from_file(file).map_err(|error| no_saved_vm(&error)),
+    }
+}
+
+/// A name that is none of the VM's is most often mistyped, and the disk that is meant would be refused later.
+fn check_disks(named: &[String], saved: &Job) -> Result<(), Failure> {
+    let volumes = || saved.vmi.spec.volumes.iter().map(|volume| volume.name.as_str());
+    let Some(unknown) = named.iter().find(|name| !volumes().any(|volume| volume == *name)) else {
+        return Ok(());
+    };
+    let there: Vec<&str> = volumes().collect();
+    let there = match there.as_slice() {
+        [] => "it has none".into(),
+        there => format!("it has {}", there.join(", ")),
+    };
+    Err(Failure::Said(format!(
+        "--force-disk {unknown}: the VM has no volume of that name; {there}"
+    )))
 }

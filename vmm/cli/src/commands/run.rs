@@ -68,6 +68,7 @@ fn run_reported(
         name: vmi.metadata.name.clone(),
         grace: u32::try_from(vmi.spec.grace_period().as_secs()).unwrap_or(u32::MAX),
         vmi,
+        in_template: selection.machine.kind == documents::MACHINE,
         sources: selection.sources,
         volumes: assigned(&options.volumes)?,
         images: assigned(&options.images)?,

@@ -39,7 +39,7 @@ pub(super) fn save(runtime: &Runtime, options: &Save) -> Result<u8, Failure> {
     }
     directory.finish()?;
     match (options.keep_running, was_paused) {
-        (false, _) => drop(super::change::awaited(&mut client, Question::Kill)?),
+        (false, _) => drop(super::change::awaited(&mut client, Question::EndSaved)?),
         (true, false) => client.must(Question::Resume)?,
         (true, true) => client.must(Question::Pause { hold: false })?,
     }

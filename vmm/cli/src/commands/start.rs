@@ -15,8 +15,8 @@ use super::report::{self, Report, create};
 use super::run::absolute;
 use crate::client::attach::{Outcome, Session, attach};
 use crate::client::progress::Progress;
-use crate::client::{Client, ClientError, detail, terminal};
-use crate::failure::{Failure, NO_STATUS, TIMED_OUT};
+use crate::client::{Client, ClientError, terminal};
+use crate::failure::{Failure, NO_STATUS, SAVED, TIMED_OUT};
 use crate::job::{Job, Network};
 use crate::junit;
 use crate::options::{BridgeOf, How, Seccomp};
@@ -144,7 +144,10 @@ struct Verdict {
 
 impl Verdict {
     fn of(end: &Ended, wants_status: bool) -> Self {
-        let ended = format!("{}{}", end.reason.text(), detail(end));
+        let ended = end.text();
+        if end.saved {
+            return Self { status: SAVED, text: ended };
+        }
         match (end.timed_out, end.reason, end.guest_status) {
             (true, ..) => Self { status: TIMED_OUT, text: ended },
             (false, EndReason::PoweredOff, Some(status)) if wants_status => {
@@ -219,7 +222,7 @@ mod tests {
     use super::*;
 
     fn ended(reason: EndReason, timed_out: bool, guest_status: Option<u8>) -> Ended {
-        Ended { reason, detail: String::new(), timed_out, guest_status }
+        Ended { reason, detail: String::new(), timed_out, saved: false, guest_status }
     }
 
     #[test]
@@ -237,5 +240,9 @@ mod tests {
         for (end, wants_status, status) in cases {
             assert_eq!(Verdict::of(&end, wants_status).status, status, "{end:?}");
         }
+        let saved = Ended { saved: true, ..ended(EndReason::Killed, false, Some(0)) };
+        let verdict = Verdict::of(&saved, true);
+        assert_eq!(verdict.status, SAVED);
+        assert!(verdict.text.starts_with("the VM was saved"), "{}", verdict.text);
     }
 }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 
 use crate::client::attach::{Outcome, Session, attach};
 use crate::client::progress::Progress;
-use crate::client::{Client, detail, terminal};
+use crate::client::{Client, terminal};
 use crate::failure::Failure;
 use crate::options::{Console, Logs};
 use crate::place::{PlaceError, Runtime};
@@ -25,7 +25,7 @@ fn follow(runtime: &Runtime, name: &str, keyboard: Keyboard) -> Result<u8, Failu
     let mut progress = Progress::new(name, true);
     match attach(&mut client, session, &mut progress, &mut Vec::new())? {
         Outcome::Left => {}
-        Outcome::Ended(end) => progress.note(&format!("{}{}", end.reason.text(), detail(&end))),
+        Outcome::Ended(end) => progress.note(&end.text()),
     }
     Ok(0)
 }

@@ -130,6 +130,16 @@ pub enum ImageError {
         /// Where it was looked for.
         cache: PathBuf,
     },
+    /// More of its path is missing than is made.
+    #[error(
+        "cannot make the cache {path}: there is no directory {missing}; make it first, or use another one by --cache"
+    )]
+    NoPlaceForCache {
+        /// The directory.
+        path: PathBuf,
+        /// What it would be in.
+        missing: PathBuf,
+    },
     /// Others could put there what they like.
     #[error(
         "the cache {path} can be changed by others: make it yours or root's (chown), take their right to write to it (chmod go-w), or use another one by --cache"

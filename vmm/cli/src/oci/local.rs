@@ -17,6 +17,7 @@ use super::error::ImageError;
 use super::reference::ImageReference;
 use super::tarball::{EntryKind, Tarball};
 use super::unpack::{Check, Layer};
+use crate::regular;
 
 /// An archive of an image has a few blobs for each of its layers.
 const MAX_ENTRIES: usize = 10_000;
@@ -35,7 +36,7 @@ pub(super) struct Extent {
 impl Extent {
     /// A reader of it.
     pub(super) fn open(&self) -> io::Result<io::Take<File>> {
-        let mut file = File::open(&self.path)?;
+        let mut file = regular::open(&self.path)?;
         file.seek(SeekFrom::Start(self.offset))?;
         Ok(file.take(self.length))
     }
@@ -322,7 +323,7 @@ fn blob_name(digest: &ContentDigest) -> String {
 fn archive_entries(path: &Path) -> Result<BTreeMap<String, Extent>, ImageError> {
     let failed = |source| ImageError::Host { what: "read", path: path.into(), source };
     let no_archive = |what: &str| ImageError::NotAnImage { path: path.into(), what: what.into() };
-    let file = File::open(path).map_err(failed)?;
+    let file = regular::open(path).map_err(failed)?;
     let total = file.metadata().map_err(failed)?.len();
     let mut tarball = Tarball::in_file(file);
     let (mut entries, mut links) = (BTreeMap::new(), Vec::new());

@@ -318,7 +318,12 @@ impl ImageHandle {
 /// Makes the cache, or sees that it is nobody else's to change: what is in it is not checked again.
 fn make_trusted(cache: &Path) -> Result<(), ImageError> {
     let failed = |source| ImageError::Host { what: "make", path: cache.into(), source };
-    DirBuilder::new().recursive(true).mode(0o755).create(cache).map_err(failed)?;
+    make(cache).map_err(|source| match (source.kind(), cache.parent().and_then(Path::parent)) {
+        (io::ErrorKind::NotFound, Some(missing)) => {
+            ImageError::NoPlaceForCache { path: cache.into(), missing: missing.into() }
+        }
+        _ => failed(source),
+    })?;
     let metadata = fs::metadata(cache).map_err(failed)?;
     let owner = metadata.uid();
     let is_ours = owner == 0 || owner == nix::unistd::geteuid().as_raw();
@@ -326,6 +331,21 @@ fn make_trusted(cache: &Path) -> Result<(), ImageError> {
         return Ok(());
     }
     Err(ImageError::SharedCache { path: cache.into() })
+}
+
+/// Makes a directory and the one it is in, if they are missing: `~/.cache` may be. More of them are a path that was mistyped.
+fn make(directory: &Path) -> io::Result<()> {
+    let make_one = |path: &Path| match DirBuilder::new().mode(0o755).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    match (make_one(directory), directory.parent()) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            make_one(parent)?;
+            make_one(directory)
+        }
+        (made, _) => made,
+    }
 }
 
 /// Runs what waits for files on a thread for that.

@@ -83,11 +83,18 @@ impl Log {
         Ok(Self { path, file, length: 0, copy })
     }
 
-    /// Writes it down. A full disk must not end a VM: what cannot be written is lost.
-    pub(super) fn write(&mut self, bytes: &[u8]) {
-        if let Some(copy) = &mut self.copy {
-            let _ = copy.write_all(bytes);
+    /// Writes it down. A full disk must not end a VM: what cannot be written is lost. That the copy cannot be is told once,
+    /// and it ends there: one with holes would be taken for all that was said.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let copied = self.copy.as_mut().map_or(Ok(()), |copy| copy.write_all(bytes));
+        if copied.is_err() {
+            self.copy = None;
         }
+        self.write_own(bytes);
+        copied
+    }
+
+    fn write_own(&mut self, bytes: &[u8]) {
         let Some(file) = &mut self.file else { return };
         if self.length > MAX_FILE
             && fs::rename(&self.path, aside(&self.path)).is_ok()
@@ -156,7 +163,7 @@ mod tests {
         let copied = File::create(&copy).unwrap();
         let mut log = Log::open(path.clone(), true, Some(copied)).unwrap();
         for _ in 0..100 {
-            log.write(&[b'x'; 100_000]);
+            log.write(&[b'x'; 100_000]).unwrap();
         }
         let length = |path: &Path| fs::metadata(path).unwrap().len();
         assert!(length(&path) <= MAX_FILE + 100_000);
@@ -169,8 +176,20 @@ mod tests {
     fn console_that_is_not_to_be_logged_is_only_copied() {
         let directory = tempfile::tempdir().unwrap();
         let (path, copy) = (directory.path().join("console.log"), directory.path().join("copy"));
-        Log::open(path.clone(), false, Some(File::create(&copy).unwrap())).unwrap().write(b"words");
+        let mut log = Log::open(path.clone(), false, Some(File::create(&copy).unwrap())).unwrap();
+        log.write(b"words").unwrap();
         assert!(!path.exists());
         assert_eq!(fs::read(&copy).unwrap(), b"words");
+    }
+
+    #[test]
+    fn copy_that_cannot_be_written_is_told_once_and_the_rest_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("console.log");
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut log = Log::open(path.clone(), true, Some(full)).unwrap();
+        assert_eq!(log.write(b"one ").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        log.write(b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one two");
     }
 }

@@ -17,6 +17,7 @@ mod agent;
 mod clients;
 mod console;
 mod exit_stream;
+mod fields;
 mod images;
 mod keeper;
 mod names;
@@ -111,6 +112,7 @@ pub fn supervise(runtime: &Runtime) -> Result<(), SupervisorError> {
                 reason: EndReason::NotStarted,
                 detail: chain(&error),
                 timed_out: false,
+                saved: false,
                 guest_status: None,
             };
             let _ = link.send(&ToClient::Ended { end }, &[]);

@@ -29,7 +29,7 @@ use crate::job::{Job, Restore};
 use crate::oci::ImageError;
 use crate::phase::Phase;
 use crate::place::Runtime;
-use crate::sparse;
+use crate::{regular, sparse};
 
 /// Names in the directory of a saved VM.
 pub(crate) const SAVED_MEMORY: &str = "memory";
@@ -307,7 +307,7 @@ fn restoration(
 }
 
 fn open(path: &Path) -> Result<File, PrepareError> {
-    File::open(path).map_err(|source| PrepareError::Open { path: path.into(), source })
+    regular::open(path).map_err(|source| PrepareError::Open { path: path.into(), source })
 }
 
 fn open_device(path: &str) -> Result<File, PrepareError> {

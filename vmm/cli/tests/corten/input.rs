@@ -3,6 +3,8 @@
 use std::process::Stdio;
 
 use anyhow::{Result, ensure};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 
 use crate::rig::{FOR_EVER, POWER_OFF, Rig, kvm_is_good, read};
@@ -109,6 +111,73 @@ fn what_is_missing_on_this_machine_is_said_with_what_to_do() -> Result<()> {
 }
 
 #[test]
+fn pipe_among_images_is_passed_over_and_one_in_the_place_of_an_image_refused() -> Result<()> {
+    let rig = Rig::new()?;
+    std::fs::create_dir(rig.path("images"))?;
+    mkfifo(&rig.path("images/pipe"), Mode::S_IRWXU)?;
+    let container = "/spec/domain/firmware/kernelBoot/container";
+    let image = json!({"image": "other:1", "kernelPath": "/k", "imagePullPolicy": "Never"});
+    let vmi = with(container, image);
+    let path = "spec.domain.firmware.kernelBoot.container.image: ";
+    for (option, value, why) in [
+        ("--images", "images", "is not in the cache"),
+        ("--image", "other:1=images/pipe", "it is a pipe, not a file"),
+    ] {
+        let mut running = rig.run(&vmi, &[option, value])?;
+        running.close_input();
+        running.end()?.with(84)?.said(path)?.said(why)?;
+    }
+    rig.is_clean(&[])
+}
+
+/// What only the VM process finds out is told by its field too.
+#[test]
+fn what_cannot_be_booted_is_told_by_the_path_of_the_field() -> Result<()> {
+    let rig = Rig::new()?;
+    rig.file("image/boot/empty", "")?;
+    rig.file("image/boot/text", &"no kernel at all\n".repeat(1000))?;
+    let kernel = "/spec/domain/firmware/kernelBoot/container/kernelPath";
+    let path = "started: spec.domain.firmware.kernelBoot.container.kernelPath: cannot boot: cannot load the kernel: ";
+    let memory = "started: spec.domain.memory.guest: cannot boot: ";
+    let cases = [
+        (with(kernel, json!("/boot/empty")), path, "the file is empty"),
+        (with(kernel, json!("/boot/text")), path, "not an ELF kernel"),
+        (with("/spec/domain/memory", json!({"guest": "1Mi"})), memory, " MiB: give the guest more"),
+    ];
+    for (vmi, place, why) in cases {
+        let mut running = rig.run(&vmi, &[])?;
+        running.close_input();
+        running.end()?.with(84)?.said(place)?.said(why)?;
+    }
+    rig.is_clean(&[])
+}
+
+#[test]
+fn fields_of_a_template_are_told_as_the_document_has_them() -> Result<()> {
+    let rig = Rig::new()?;
+    let template = |vmi: &Value| {
+        let spec = json!({"runStrategy": "Always", "template": {"spec": vmi["spec"]}});
+        json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": vmi["metadata"], "spec": spec})
+    };
+    let mut map =
+        with("/spec/volumes", json!([{"name": "data", "configMap": {"name": "missing"}}]));
+    map["spec"]["domain"]["devices"]["disks"] = json!([{"name": "data", "disk": {}}]);
+    let cases = [
+        (map, "spec.template.spec.volumes[0].configMap: "),
+        (
+            with("/spec/domain/memory", json!({"guest": "1Mi"})),
+            "spec.template.spec.domain.memory.guest: ",
+        ),
+    ];
+    for (vmi, place) in cases {
+        let mut running = rig.run(&template(&vmi), &[])?;
+        running.close_input();
+        running.end()?.with(84)?.said(&format!("started: {place}"))?;
+    }
+    rig.is_clean(&[])
+}
+
+#[test]
 fn bad_files_and_command_lines_are_refused() -> Result<()> {
     let rig = Rig::new()?;
     let vmi = Rig::vmi("first", POWER_OFF).to_string();
@@ -185,6 +254,17 @@ fn files_that_cannot_be_written_are_found_out_before_anything_is_started() -> Re
         running.close_input();
         running.end()?.with(1)?.said("cannot write ")?;
     }
+    rig.is_clean(&[])
+}
+
+#[test]
+fn log_that_cannot_be_written_any_more_is_told() -> Result<()> {
+    let rig = Rig::new()?;
+    let more = ["--log", "/dev/full", "--quiet"];
+    let mut running = rig.run(&Rig::vmi("first", POWER_OFF), &more)?;
+    running.close_input();
+    let ended = running.end()?.with(0)?.said("--log: cannot write /dev/full: No space left")?;
+    ensure!(ended.stderr.matches("--log").count() == 1, "{}", ended.stderr);
     rig.is_clean(&[])
 }
 
@@ -271,13 +351,22 @@ fn validate_judges_every_document_of_every_file() -> Result<()> {
 fn help_version_explanations_and_completion_are_there() -> Result<()> {
     let rig = Rig::new()?;
     ensure!(rig.corten(&["--help"])?.with(0)?.stdout.contains("Examples:"));
+    let bare = rig.corten(&[])?.with(2)?.said("Examples:")?;
+    ensure!(!bare.stderr.contains("supervise"), "{}", bare.stderr);
+    // A variable that is empty says nothing.
+    let mut command = rig.command()?;
+    command.env("TMPDIR", "").env("CORTEN_RUNTIME", "").env("XDG_RUNTIME_DIR", rig.path("run"));
+    let output = command.arg("ps").stdin(Stdio::null()).output()?;
+    ensure!(output.status.success(), "{output:?}");
     ensure!(rig.corten(&["version"])?.with(0)?.stdout.starts_with("corten "));
     let text = rig.corten(&["explain", "spec.domain.memory"])?.with(0)?.stdout;
     ensure!(text.contains("spec.domain.memory\n  .guest: served\n"), "{text}");
     rig.corten(&["explain", "spec.nothing"])?.with(1)?;
     rig.corten(&["explain", "spec.hostname.foo.bar"])?.with(1)?;
     for shell in ["bash", "zsh", "fish"] {
-        ensure!(rig.corten(&["completion", shell])?.with(0)?.stdout.contains("corten"));
+        let script = rig.corten(&["completion", shell])?.with(0)?.stdout;
+        ensure!(script.contains("restore") && script.contains("runtime"), "{script}");
+        ensure!(!script.contains("supervise"), "{script}");
     }
     Ok(())
 }

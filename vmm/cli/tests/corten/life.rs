@@ -309,6 +309,18 @@ fn time_that_is_over_is_a_status_of_its_own_and_stands_in_the_report() -> Result
     rig.is_clean(&[])
 }
 
+/// As one that hangs in its boot.
+#[test]
+fn guest_that_never_says_anything_ends_by_its_timeout() -> Result<()> {
+    let rig = Rig::new()?;
+    let mut running = rig.run(&Rig::vmi("first", "quiet loop"), &["--timeout", "1"])?;
+    running.close_input();
+    let ended = running.end()?.with(124)?.said("first: its time of 1 s is over")?;
+    ensure!(ended.stdout.is_empty(), "{}", ended.stdout);
+    ensure!(!ended.stderr.contains("first output"), "{}", ended.stderr);
+    rig.is_clean(&[])
+}
+
 #[test]
 fn guest_that_should_tell_a_status_and_tells_none_is_a_failure() -> Result<()> {
     let rig = Rig::new()?;

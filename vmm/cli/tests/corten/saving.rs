@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Result, ensure};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::json;
 
 use crate::rig::{POWER_OFF, Rig};
@@ -22,7 +24,7 @@ fn saved_vm_goes_on_as_often_as_wanted_under_any_name() -> Result<()> {
     rig.corten(&["save", "first", "saved"])?
         .with(0)?
         .said("first: saved; `corten restore saved`")?;
-    console.end()?.with(0)?.said("the VM was killed")?;
+    console.end()?.with(0)?.said("the VM was saved")?;
     rig.is_clean(&[supervisor, process])?;
     for name in ["memory", "records", "job.json"] {
         let mode = fs::metadata(rig.path("saved").join(name))?.permissions().mode();
@@ -78,6 +80,25 @@ fn disks_that_only_the_vm_has_are_saved_with_it() -> Result<()> {
 }
 
 #[test]
+fn disk_to_be_forced_that_the_vm_does_not_have_is_refused() -> Result<()> {
+    let rig = Rig::new()?;
+    let mut vmi = Rig::vmi("first", TWO_LINES);
+    vmi["spec"]["volumes"] = json!([{"name": "scratch", "emptyDisk": {"capacity": "8Mi"}}]);
+    vmi["spec"]["domain"]["devices"]["disks"] = json!([{"name": "scratch", "disk": {}}]);
+    let mut running = rig.run(&vmi, &["--detach"])?;
+    running.close_input();
+    running.end()?.with(0)?;
+    rig.corten(&["save", "first", "saved"])?.with(0)?;
+    let restore = ["restore", "saved", "--force-disk", "scrach", "--any-kvm"];
+    let words = "--force-disk scrach: the VM has no volume of that name; it has scratch";
+    rig.corten(&restore)?.with(1)?.said(words)?;
+    let restore = ["restore", "saved", "--force-disk", "scratch", "--detach", "--any-kvm"];
+    rig.corten(&restore)?.with(0)?;
+    rig.corten(&["kill", "first"])?.with(0)?;
+    rig.is_clean(&[])
+}
+
+#[test]
 fn save_that_fails_leaves_no_directory_and_the_vm_running() -> Result<()> {
     let rig = Rig::new()?;
     rig.detached("first", TWO_LINES)?;
@@ -89,7 +110,12 @@ fn save_that_fails_leaves_no_directory_and_the_vm_running() -> Result<()> {
     ensure!(!rig.path("saved").exists());
     ensure!(rig.info("first")?["state"] == "running");
     rig.corten(&["kill", "first"])?.with(0)?;
-    rig.corten(&["restore", "there", "--any-kvm"])?.with(1)?.said("job.json")?;
+    let words = "there is no saved VM, which `corten save` writes: job.json: ";
+    rig.corten(&["restore", "there", "--any-kvm"])?.with(1)?.said(words)?;
+    rig.corten(&["restore", "nowhere", "--any-kvm"])?.with(1)?.said("cannot read ")?;
+    // A pipe has nobody who writes to it.
+    mkfifo(&rig.path("there/job.json"), Mode::S_IRWXU)?;
+    rig.corten(&["restore", "there", "--any-kvm"])?.with(1)?.said("job.json: it is a pipe")?;
     rig.is_clean(&[])
 }
 
@@ -105,7 +131,7 @@ fn guest_that_had_no_way_to_tell_a_status_is_not_asked_for_one() -> Result<()> {
     let running = rig.run(&run, &["--exit-status"])?;
     running.wait_for("microguest")?;
     rig.corten(&["save", "first", "with"])?.with(0)?;
-    running.end()?.with(80)?;
+    running.end()?.with(87)?.said("first: the VM was saved; `corten restore` goes on with it")?;
     let job: serde_json::Value = serde_json::from_slice(&fs::read(rig.path("with/job.json"))?)?;
     ensure!(job["exit-status"] == true, "{job}");
     let mut restored = rig.start(&["restore", "with", "--exit-status", "--any-kvm"])?;
@@ -131,6 +157,6 @@ fn damaged_vm_is_refused() -> Result<()> {
     fs::write(rig.path("saved/records"), "nothing of the kind")?;
     rig.corten(&["restore", "saved", "--any-kvm"])?.with(84)?;
     fs::write(rig.path("saved/job.json"), "{}")?;
-    rig.corten(&["restore", "saved", "--any-kvm"])?.with(1)?.said("the job cannot be read")?;
+    rig.corten(&["restore", "saved", "--any-kvm"])?.with(1)?.said("saved is no saved VM")?;
     rig.is_clean(&[])
 }

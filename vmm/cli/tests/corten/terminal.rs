@@ -127,6 +127,29 @@ fn console_is_left_by_its_key_and_the_vm_goes_on() -> Result<()> {
 }
 
 #[test]
+fn notes_leave_the_lines_of_the_guest_whole() -> Result<()> {
+    let rig = Rig::new()?;
+    let mut vmi = Rig::vmi("first", "");
+    vmi["spec"]["domain"]["firmware"] = serde_json::json!({});
+    let mut terminal = OnTerminal::run(&rig, &vmi)?;
+    terminal.wait_for("first: no disk has anything to boot")?;
+    terminal
+        .wait_for("no kernel was given to this machine, and none was found on its disks.\r\n")?;
+    terminal.press(INTERRUPT)?;
+    ensure!(terminal.end()? == Some(0));
+    // A line that the guest does not end is not waited for: what is told has one of its own.
+    let mut terminal = OnTerminal::run(&rig, &Rig::vmi("first", POWER_OFF_WHEN_TYPED))?;
+    terminal.wait_for("microguest")?;
+    wait_until(|| terminal.is_raw().unwrap_or(false))?;
+    terminal.press(b"abc")?;
+    terminal.wait_for("abc")?;
+    rig.corten(&["stop", "first"])?.with(0)?;
+    terminal.end()?;
+    terminal.wait_for("abc\r\nfirst: its power button was pressed\r\n")?;
+    rig.is_clean(&[])
+}
+
+#[test]
 fn interrupt_key_asks_and_then_kills() -> Result<()> {
     let rig = Rig::new()?;
     let mut vmi = Rig::vmi("first", FOR_EVER);

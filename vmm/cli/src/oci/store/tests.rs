@@ -321,3 +321,16 @@ fn names_in_the_cache_mean_nothing() {
         assert_eq!(file_name(path.as_bytes()), name);
     }
 }
+
+#[test]
+fn cache_is_made_with_the_directory_it_is_in_and_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    make_trusted(&path("a/b")).unwrap();
+    make_trusted(&path("a/b")).unwrap();
+    assert!(path("a/b").is_dir());
+    let error = make_trusted(&path("no/such/place/cache")).unwrap_err();
+    let missing = format!("there is no directory {}; make it", path("no/such").display());
+    assert!(error.to_string().contains(&missing), "{error}");
+    assert!(!path("no").exists());
+}

@@ -16,6 +16,7 @@ use super::Keeper;
 use crate::phase::Phase;
 use crate::protocol::Answer;
 use crate::supervisor::agent::Wish;
+use crate::supervisor::fields::Fields;
 use crate::supervisor::keeper::NO_CONSOLE;
 use crate::supervisor::prepare::Progress;
 use crate::supervisor::say;
@@ -28,10 +29,11 @@ impl Keeper {
         let _ = preparation.bell.read(&mut [0]);
         match preparation.progress.try_recv() {
             Ok(Progress::Reached(phase, detail)) => self.reach(phase, detail),
-            Ok(Progress::Note(text)) => self.tell(text),
+            Ok(Progress::Note(text)) => self.tell(self.fields().placed(text)),
             Ok(Progress::Done(prepared)) => {
                 self.preparation = None;
-                let started = prepared.map_err(|error| chain(&error)).and_then(|prepared| {
+                let lacking = |error| self.fields().lacking(&error);
+                let started = prepared.map_err(lacking).and_then(|prepared| {
                     let typing = self.typing.as_ref().filter(|_| self.has_console());
                     let directory = self.place.path();
                     let vm = Vm::start(prepared, typing, directory, self.job.seccomp_log);
@@ -48,6 +50,10 @@ impl Keeper {
             }
         }
         None
+    }
+
+    fn fields(&self) -> Fields {
+        Fields { in_template: self.job.in_template }
     }
 
     fn on_started(&mut self, vm: Vm) {
@@ -68,7 +74,9 @@ impl Keeper {
         let Some(vm) = self.vm.as_mut().filter(|vm| !vm.silent) else { return false };
         match vm.vmm.receive() {
             Ok(Some(Message::Reply { id, reply, .. })) => self.on_reply(id, reply),
-            Ok(Some(Message::Event { event: Event::Ended { reason, detail } })) => {
+            Ok(Some(Message::Event { event: Event::Ended { reason, detail, fault } })) => {
+                let fields = Fields { in_template: self.job.in_template };
+                let detail = fields.faulty(&self.job.vmi, fault, detail);
                 vm.told = Some(End { reason, detail });
             }
             Ok(Some(Message::Event { event })) => self.on_event(event),
@@ -214,7 +222,13 @@ impl Keeper {
             self.reach(Phase::Output, "");
         }
         self.history.push(&bytes[..count]);
-        self.log.write(&bytes[..count]);
+        let logged = self.log.write(&bytes[..count]);
+        if let (Err(error), Some(path)) = (logged, &self.job.log) {
+            let path = path.display();
+            self.tell(format!(
+                "--log: cannot write {path}: {error}; the console is not written there any more"
+            ));
+        }
         self.viewers.show(&self.history);
         true
     }

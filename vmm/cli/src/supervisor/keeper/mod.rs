@@ -66,6 +66,8 @@ pub(super) struct Keeper {
     started: Instant,
     timeout_at: Option<Instant>,
     timed_out: bool,
+    /// It ends because it was saved.
+    saved: bool,
     /// The client that it lives with said good-bye.
     left: bool,
 }
@@ -152,6 +154,7 @@ impl Keeper {
             started,
             timeout_at,
             timed_out: false,
+            saved: false,
             left: false,
         }
     }
@@ -361,7 +364,7 @@ impl Keeper {
         while !self.viewers.show(&self.history) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let Self { clients, place, vm, viewers, timed_out, job, .. } = self;
+        let Self { clients, place, vm, viewers, timed_out, saved, job, .. } = self;
         if let Some(vm) = vm {
             // Ended already, unless this process itself could not go on.
             vm.vmm.force();
@@ -373,11 +376,11 @@ impl Keeper {
             false => end.detail,
         };
         let guest_status = status;
-        let end = Ended { reason: end.reason, detail, timed_out, guest_status };
+        // One that ended by itself in the very moment did so all the same.
+        let saved = saved && !timed_out && end.reason == EndReason::Killed;
+        let end = Ended { reason: end.reason, detail, timed_out, saved, guest_status };
         if !clients.has_owner() {
-            let detail =
-                if end.detail.is_empty() { String::new() } else { format!(": {}", end.detail) };
-            say(&format!("{}{detail}", end.reason.text()));
+            say(&end.text());
         }
         clients.tell_all(&ToClient::Ended { end });
         drop(viewers);

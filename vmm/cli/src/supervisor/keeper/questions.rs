@@ -84,6 +84,11 @@ impl Keeper {
                 self.clients.answer(client, id, Answer::Done);
                 return self.kill();
             }
+            Question::EndSaved => {
+                self.saved = true;
+                self.clients.answer(client, id, Answer::Done);
+                return self.kill();
+            }
             Question::Pause { hold } => {
                 let asked = Asked::Pause { by: Some((client, id)), hold };
                 self.ask((client, id), Request::Pause, &[], asked);

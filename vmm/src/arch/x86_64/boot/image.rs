@@ -41,7 +41,9 @@ pub enum ImageError {
     Damaged(LoaderError),
     /// It would not fit.
     #[error(
-        "it needs guest memory up to {needed:#x}, and there is memory up to {available:#x}: give the guest more"
+        "it needs {} MiB of guest memory, and there are {} MiB: give the guest more",
+        mebibytes(*.needed),
+        .available >> 20
     )]
     TooLarge {
         /// Its end.
@@ -49,6 +51,11 @@ pub enum ImageError {
         /// The end of low memory.
         available: u64,
     },
+}
+
+/// How many of them hold so many bytes.
+pub(super) fn mebibytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }
 
 /// Where and how a kernel is entered.
@@ -180,7 +187,6 @@ fn too_large_or_damaged(error: LoaderError, memory: &GuestMemory) -> ImageError 
     use linux_loader::loader::{bzimage, elf};
     let available = low_memory_end(memory);
     match error {
-        LoaderError::MemoryOverflow => ImageError::TooLarge { needed: u64::MAX, available },
         LoaderError::Elf(elf::Error::ReadKernelImage)
         | LoaderError::Bzimage(bzimage::Error::ReadBzImageCompressedKernel)
             if available < MANY_KERNELS_FIT =>
@@ -243,6 +249,15 @@ mod tests {
         let mut arm = vec![0; 4096];
         arm[0x38..0x3c].copy_from_slice(b"ARM\x64");
         assert!(refusal(&arm).contains("an arm64 kernel image"));
+    }
+
+    #[test]
+    fn kernel_without_room_says_how_much_it_takes() {
+        let error = ImageError::TooLarge { needed: 0x38e_e000, available: 48 << 20 };
+        assert_eq!(
+            error.to_string(),
+            "it needs 57 MiB of guest memory, and there are 48 MiB: give the guest more"
+        );
     }
 
     #[test]

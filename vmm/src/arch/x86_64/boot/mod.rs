@@ -14,6 +14,7 @@ mod registers;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 
+use corten_link::BootFault;
 use kvm_bindings::{kvm_regs, kvm_sregs};
 use thiserror::Error;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryError, GuestMemoryRegion};
@@ -22,7 +23,7 @@ use super::layout;
 use crate::ram::GuestMemory;
 
 pub use image::ImageError;
-use image::{Entry, Kernel};
+use image::{Entry, Kernel, mebibytes};
 pub use notice::notice;
 
 /// What is booted. The descriptors are read anew at each boot.
@@ -56,7 +57,9 @@ pub enum BootError {
     ReadInitrd(#[source] std::io::Error),
     /// The initrd is too large.
     #[error(
-        "the initrd of {size} bytes does not fit into {room} bytes of guest memory beside the kernel"
+        "the initrd of {} MiB does not fit into the {} MiB of guest memory beside the kernel: give the guest more",
+        mebibytes(*.size),
+        .room >> 20
     )]
     InitrdSize {
         /// Its size.
@@ -78,6 +81,19 @@ pub enum BootError {
     /// Guest memory is too small for what is written before the kernel.
     #[error("guest memory is too small to boot anything")]
     Memory(#[from] GuestMemoryError),
+}
+
+impl BootError {
+    /// What is at fault: a kernel that does not fit is in order, and guest memory is not.
+    pub fn fault(&self) -> BootFault {
+        match self {
+            Self::Kernel(ImageError::TooLarge { .. }) => BootFault::Memory,
+            Self::InitrdSize { .. } | Self::Memory(_) => BootFault::Memory,
+            Self::Kernel(_) => BootFault::Kernel,
+            Self::ReadInitrd(_) => BootFault::Initrd,
+            Self::CommandLineLength { .. } | Self::CommandLineNul => BootFault::CommandLine,
+        }
+    }
 }
 
 /// Initial RAM disk in guest memory.
