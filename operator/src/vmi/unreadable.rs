@@ -3,12 +3,20 @@
 use super::status::{SYNCHRONIZED, time};
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::types::{Phase, VirtualMachineInstanceStatus};
+use corten_resources::validate::decode;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 /// Why it is not served, in one word.
 const REASON: &str = "ObjectNotReadable";
+
+/// Why it cannot be read, with the path of the first value that does not fit; none if all of it can be.
+pub(super) fn why(raw: &Value) -> Option<String> {
+    let findings = decode::<VirtualMachineInstance>(raw).whole().err()?;
+    let first = findings.first()?;
+    Some(format!("the object cannot be read: {first}"))
+}
 
 /// The merge patch that says so on the object, as the API server has it; none if it says so already.
 pub(super) fn patch(raw: &Value, message: &str, now: Timestamp) -> Option<Value> {
@@ -75,6 +83,15 @@ mod tests {
         raw["status"]["conditions"] = json!(conditions);
         assert_eq!(patch(&raw, "why", now(9)), None);
         assert!(patch(&raw, "another", now(9)).is_some());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_by_its_path() {
+        let mut raw = serde_json::to_value(crate::vmi::testing::minimal_vmi(|_| ())).unwrap();
+        assert_eq!(why(&raw), None);
+        raw["status"]["runtimeUser"] = json!("nobody");
+        let why = why(&raw).unwrap();
+        assert!(why.contains("status.runtimeUser: "), "{why}");
     }
 
     #[test]

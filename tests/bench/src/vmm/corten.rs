@@ -169,7 +169,7 @@ impl LinkControl {
         loop {
             match self.link.receive()?.0 {
                 Message::Reply { id, reply, .. } if id == self.asked => return Ok(reply),
-                Message::Event { event: Event::Ended { reason, detail } } => {
+                Message::Event { event: Event::Ended { reason, detail, .. } } => {
                     bail!("the VM ended: {}: {detail}", reason.text())
                 }
                 // That to the first request, or something that it tells by itself.
