@@ -147,7 +147,7 @@ fn what_cannot_be_is_refused_by_its_path() {
         (json!({"domain": {"memory": {"guest": "1023Ki"}}}), "spec.domain.memory.guest: ".into()),
         (
             json!({"domain": {"memory": {"guest": "1Gi"}, "cpu": {"sockets": 255}}}),
-            "spec.domain.cpu: ".into(),
+            "spec.domain.cpu.sockets: ".into(),
         ),
         (
             json!({"domain": {"memory": {"guest": "1Gi"}, "firmware": {"uuid": "+1234567-89ab-cdef-0123-456789abcdef"}}}),
