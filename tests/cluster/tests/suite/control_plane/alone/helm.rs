@@ -60,36 +60,45 @@ fn remove(operators: &Operators) -> Result<()> {
     operators.kubectl.feed(&delete, &list.to_string()).map(drop)
 }
 
-/// An installation by the chart, from its first day to its last.
-fn live(helm: &Helm, bench: &Workbench, operators: &Operators) -> Result<()> {
-    let chart = checkout("resources/chart").display().to_string();
-    // The operators are processes of this test, not Pods.
+/// What the manifests bring, and operators with tokens of the service account that is there now.
+fn put_back(operators: &Operators) -> Result<()> {
+    install(&operators.kubectl)?;
+    REPLICAS.into_iter().try_for_each(|number| operators.kill(number))?;
+    operators.start()
+}
+
+/// Installs the chart, whose operators are processes of this test and not Pods, and runs an instance.
+fn started<'a>(
+    helm: &Helm,
+    bench: &'a Workbench,
+    operators: &Operators,
+) -> Result<(Agents, Object<'a>, Value)> {
+    let chart = chart();
     helm.run(&["install", RELEASE, &chart, "--create-namespace", "--set", "replicas=0"])?;
     operators.start()?;
-    let _agents = Agents::start(bench, operators)?;
+    let agents = Agents::start(bench, operators)?;
     bench.create(vmi("charted"))?;
     let instance = Object::new(bench, "vmi", "charted");
     let running = instance.reaches("/status/phase", "Running")?;
+    Ok((agents, instance, running))
+}
 
+fn chart() -> String {
+    checkout("resources/chart").display().to_string()
+}
+
+/// An installation by the chart, from its first day to its last.
+fn live(helm: &Helm, bench: &Workbench, operators: &Operators) -> Result<()> {
+    let (_agents, instance, _) = started(helm, bench, operators)?;
     let ratio = "configuration.developerConfiguration.cpuAllocationRatio=5";
-    helm.run(&["upgrade", RELEASE, &chart, "--reuse-values", "--set", ratio])?;
+    helm.run(&["upgrade", RELEASE, &chart(), "--reuse-values", "--set", ratio])?;
     let changed = kubevirt(operators)?;
     let developer = &changed["spec"]["configuration"]["developerConfiguration"];
     ensure!(developer["cpuAllocationRatio"] == 5, "{changed}");
-
-    // Whoever takes it away under running VMs loses none of them, and can go on where it stopped.
-    ensure!(helm.run(&["uninstall", RELEASE]).is_err(), "it was taken away");
-    ensure!(kubevirt(operators)?["metadata"]["deletionTimestamp"].is_null());
-    let kept = instance.get()?;
-    ensure!(kept["metadata"]["uid"] == running["metadata"]["uid"], "{kept}");
-    ensure!(kept["status"]["phase"] == "Running", "{kept}");
-    // Helm takes its release for one that is going: the operator comes back by the manifests.
-    install(&operators.kubectl)?;
-    operators.start()?;
     instance.delete()?;
-
     operators.kubectl.run(&["-n", SYSTEM, "delete", "--timeout=120s", "kubevirt", "--all"])?;
     helm.run(&["uninstall", RELEASE])?;
+    REPLICAS.into_iter().try_for_each(|number| operators.kill(number))?;
     let left = installed(operators)?;
     ensure!(left.is_empty(), "{left:?}");
     let services = ["-n", SYSTEM, "get", "deployments,services,serviceaccounts", "-o", "name"];
@@ -98,14 +107,30 @@ fn live(helm: &Helm, bench: &Workbench, operators: &Operators) -> Result<()> {
     Ok(())
 }
 
+/// Whoever takes it away under running VMs loses none of them, and can go on where it stopped.
+fn taken_away(helm: &Helm, bench: &Workbench, operators: &Operators) -> Result<()> {
+    let (_agents, instance, running) = started(helm, bench, operators)?;
+    ensure!(helm.run(&["uninstall", RELEASE]).is_err(), "it was taken away");
+    ensure!(kubevirt(operators)?["metadata"]["deletionTimestamp"].is_null());
+    let kept = instance.get()?;
+    ensure!(kept["metadata"]["uid"] == running["metadata"]["uid"], "{kept}");
+    ensure!(kept["status"]["phase"] == "Running", "{kept}");
+    // Helm takes its release for one that is going: the operator comes back by the manifests.
+    put_back(operators)?;
+    instance.delete()?;
+    remove(operators)?;
+    helm.run(&["uninstall", RELEASE]).map(drop)
+}
+
 #[test]
 fn long_chart_installs_is_changed_and_goes() -> Result<()> {
     test("chart", |bench, operators| {
         let helm = Helm::new(operators)?;
         remove(operators)?;
         let lived = live(&helm, bench, operators);
+        let lived = lived.and_then(|()| taken_away(&helm, bench, operators));
         // The next test finds what the first one found, whatever happened here.
-        let restored = install(&operators.kubectl).and_then(|()| operators.start());
+        let restored = put_back(operators);
         lived.and(restored)
     })
 }
