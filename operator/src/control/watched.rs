@@ -11,13 +11,17 @@ use kube::core::DeserializeGuard;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
-use kube::runtime::{Controller, WatchStreamExt, watcher};
+use kube::runtime::{Controller, WatchStreamExt, controller, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// Objects of a kind that are served at a time. With a thousand at once the Lease waits behind their requests, in the API
+/// server's queue of our account, until it is lost.
+const AT_ONCE: u16 = 16;
 
 /// An object, unless it is one that our types cannot read: such a one must not keep the others from being served.
 pub type Guarded<K> = DeserializeGuard<K>;
@@ -130,6 +134,7 @@ impl<K: Kind> Watched<K> {
     pub fn controller(&self) -> Controller<Guarded<K>> {
         let applied = self.listen().filter(|touched| ready(!touched.deleted));
         Controller::for_shared_stream(applied.map(|touched| touched.object), self.store.clone())
+            .with_config(controller::Config::default().concurrency(AT_ONCE))
     }
 
     /// Every object as it comes, changes and goes; first all that are there.
