@@ -114,13 +114,11 @@ fn check_writes(writes: &[Write]) {
     assert_eq!(ours[0].what, "create pods", "{ours:#?}");
     assert!(ours[1..runs].iter().all(|it| it.what == "patch virtualmachineinstances"), "{ours:#?}");
     assert_eq!(ours.iter().filter(|it| it.user == agent).count(), 1, "{ours:#?}");
-    // Then that its Pod may be ready, that it is, and in which boot of its node it runs, at once if they are seen at once.
-    assert!(ours.len() <= runs + 3, "{ours:#?}");
-    assert_eq!(
-        ours[runs..].iter().filter(|it| it.what == "patch pods/status").count(),
-        1,
-        "{ours:#?}"
-    );
+    // Then that its Pod may be ready (once more if that word had not come back yet), that it is, and in which boot of its
+    // node it runs, at once if they are seen at once.
+    let gate = ours[runs..].iter().filter(|it| it.what == "patch pods/status").count();
+    assert!((1..=2).contains(&gate), "{ours:#?}");
+    assert!(ours.len() <= runs + gate + 2, "{ours:#?}");
 }
 
 fn restart_agent(bench: &Workbench, node: &str) -> Result<()> {
