@@ -31,6 +31,11 @@ pub struct Writer {
     counts: Counts,
 }
 
+/// Whose fields are written.
+fn ours() -> Option<String> {
+    Some(FIELD_MANAGER.to_owned())
+}
+
 /// Which object of a name is meant by its deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Only {
@@ -176,8 +181,7 @@ impl Writer {
         self.counts.add(&K::kind(kind), verb);
         let resource = ApiResource::erase::<K>(kind);
         let namespace = object.meta().namespace.as_deref().unwrap_or_default();
-        let parameters =
-            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+        let parameters = PatchParams { field_manager: ours(), ..Default::default() };
         let name = object.meta().name.as_deref().unwrap_or_default();
         let patch = Patch::Merge(patch);
         // Only the version is of interest in the answer.
@@ -253,8 +257,7 @@ impl Writer {
     /// what kubelet has said in between. That it is gone is success.
     pub async fn say_of_pod(&self, pod: &Pod, condition: &Value) -> Result<(), WriteError> {
         self.counts.add("Pod", Verb::PatchStatus);
-        let parameters =
-            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+        let parameters = PatchParams { field_manager: ours(), ..Default::default() };
         let patch = json!({
             "metadata": { "uid": pod.uid() },
             "status": { "conditions": [condition] },

@@ -3,6 +3,7 @@
 use super::strategy::{Step, is_going};
 use super::volumes::Progress;
 use crate::control::conditions;
+use crate::vmi::is_paused;
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::types::{ConditionStatus, Phase};
 
@@ -69,11 +70,6 @@ fn is_migrating(vmi: &VirtualMachineInstance) -> bool {
             && state.completed != Some(true)
             && state.failed != Some(true)
     })
-}
-
-fn is_paused(vmi: &VirtualMachineInstance) -> bool {
-    let paused = conditions::get(&vmi.status.conditions, "Paused");
-    paused.is_some_and(|condition| condition.status == ConditionStatus::True)
 }
 
 #[cfg(test)]

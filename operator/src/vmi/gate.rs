@@ -45,7 +45,8 @@ fn has_gate(pod: &Pod) -> bool {
     gates.is_some_and(|gates| gates.iter().any(|gate| gate.condition_type == UNPAUSED_GATE))
 }
 
-fn is_paused(vmi: &VirtualMachineInstance) -> bool {
+/// Its guest stands still.
+pub(crate) fn is_paused(vmi: &VirtualMachineInstance) -> bool {
     vmi.status.condition("Paused").is_some_and(|paused| paused.status == ConditionStatus::True)
 }
 

@@ -54,6 +54,7 @@ mod unreadable;
 pub use controller::run;
 pub use ending::{Ending, Setback};
 pub use fate::{Fate, Proof, fate, fate_on};
+pub(crate) use gate::is_paused;
 pub use notice::{Notice, Severity};
 pub use observe::{Observed, Said};
 pub use plan::{Plan, plan};

@@ -13,3 +13,5 @@ pub const LABEL_BYTES: usize = 32;
 pub const PATH_LEVELS: usize = 8;
 /// Bytes of a name on such a disk.
 pub const FILE_NAME_BYTES: usize = 253;
+/// Ports of one interface. Each is a port of the host's that is taken, and an element of its rules.
+pub const PORTS: usize = 1024;

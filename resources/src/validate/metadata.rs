@@ -46,7 +46,12 @@ pub(super) fn fields(path: &str, metadata: &ObjectMeta, scope: Scope, findings: 
         findings.push(Finding::not_served(format!("{path}.{name}"), UNKNOWN_FIELD));
     }
     for (list, words) in [("labels", &metadata.labels), ("annotations", &metadata.annotations)] {
-        for key in words.keys().filter(|key| !is_key(key)) {
+        // In annotations the domain may have capitals, as Kubernetes has it.
+        let is_good = |key: &str| match list {
+            "labels" => is_key(key),
+            _ => is_key(&key.to_ascii_lowercase()),
+        };
+        for key in words.keys().filter(|key| !is_good(key)) {
             let message = format!(
                 "{key:?} is no key: it has at most 63 letters, digits, dashes, underlines and dots, maybe behind a domain and a slash"
             );

@@ -41,7 +41,6 @@ pub use admit::{admit, unchanged};
 pub use annotations::check as check_annotations;
 pub use decode::{Decoded, decode};
 pub use metadata::is_object_name;
-pub use networks::MAX_PORTS;
 pub(crate) use text::mac_address;
 
 use crate::Kind;

@@ -3,7 +3,7 @@
 use super::Findings;
 use super::text::{check_first, check_given, check_label, mac_address, network};
 use crate::finding::Finding;
-use crate::machine::limits::NTP_SERVERS;
+use crate::machine::limits::{NTP_SERVERS, PORTS};
 use crate::types::{DhcpOptions, Interface, Network, VirtualMachineInstanceSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,8 +11,6 @@ use std::net::{IpAddr, Ipv4Addr};
 const PATH: &str = "spec.domain.devices.interfaces";
 /// What the host's end of a masqueraded interface has, in KubeVirt as here.
 const RESERVED_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0];
-/// Ports of one interface. Each is a port of the host's that is taken, and an element of its rules.
-pub const MAX_PORTS: usize = 1024;
 /// Options of DHCP that are the user's own.
 const PRIVATE_OPTIONS: std::ops::RangeInclusive<i32> = 224..=254;
 /// A larger network would take addresses away that the guest is to reach.
@@ -93,8 +91,8 @@ fn mac(path: &str, interface: &Interface, taken: &mut BTreeSet<[u8; 6]>) -> Opti
 
 fn ports(path: &str, interface: &Interface, findings: &mut Findings) {
     let count = interface.ports.len();
-    if count > MAX_PORTS {
-        let message = format!("{count} ports are listed; an interface has {MAX_PORTS} at most");
+    if count > PORTS {
+        let message = format!("{count} ports are listed; an interface has {PORTS} at most");
         findings.push(Finding::invalid(format!("{path}.ports"), message));
         return;
     }

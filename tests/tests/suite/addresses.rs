@@ -64,6 +64,19 @@ fn counted(addresses: &Addresses) -> AddressCounters {
     counters.networks["net1"].addresses
 }
 
+/// Waits until so many questions are answered: an answer is counted once it was sent, and may be here before that.
+fn until_answered(addresses: &Addresses, count: u64) -> Result<AddressCounters> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let counters = counted(addresses);
+        if counters.answered >= count {
+            return Ok(counters);
+        }
+        ensure!(Instant::now() < deadline, "{counters:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The guest's socket at this address.
 fn client(address: impl Into<SocketAddr>) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(address.into())?;
@@ -130,8 +143,8 @@ fn guest_without_an_address_gets_one_and_renews_it() -> Result<()> {
     let socket = client((ADDRESS, 68))?;
     let answer = ask(&socket, &dhcp4(&link, ADDRESS, &[53, 1, 3]), (HOST, 67))?;
     ensure!(granted(&answer)? == (5, ADDRESS), "{answer:?}");
-    let counters = counted(&addresses);
-    ensure!(counters.answered >= 3 && counters.malformed == 0, "{counters:?}");
+    let counters = until_answered(&addresses, 3)?;
+    ensure!(counters.malformed == 0, "{counters:?}");
     Ok(())
 }
 
@@ -144,13 +157,8 @@ fn somebody_else_on_the_link_gets_no_address() -> Result<()> {
     link.mac[5] ^= 1;
     let other = dhcp4(&link, Ipv4Addr::UNSPECIFIED, &[53, 1, 1]);
     ask(&socket, &own, (Ipv4Addr::BROADCAST, 67))?;
+    let before = until_answered(&addresses, 1)?;
     let deadline = Instant::now() + SOON;
-    // An answer is counted once it was sent, and may be here before that.
-    while counted(&addresses).answered == 0 {
-        ensure!(Instant::now() < deadline, "{:?}", counted(&addresses));
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let before = counted(&addresses);
     while counted(&addresses).ignored == before.ignored {
         socket.send_to(&other, (Ipv4Addr::BROADCAST, 67))?;
         ensure!(Instant::now() < deadline, "{:?}", counted(&addresses));

@@ -18,8 +18,9 @@ use corten_net::standalone::{
 };
 use corten_net::{Masquerade, Port, Protocol, Resolver};
 use corten_resources::defaults::Identity;
+use corten_resources::machine::limits::{NTP_SERVERS, PORTS};
 use corten_resources::types::{Interface, Network as Described, VirtualMachineInstance};
-use corten_resources::validate::{Finding, MAX_PORTS};
+use corten_resources::validate::Finding;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
 
@@ -28,8 +29,6 @@ use super::taken_port::located;
 use crate::job::Network;
 
 const PATH: &str = "spec.domain.devices.interfaces";
-/// What the VM process tells.
-const MAX_NTP_SERVERS: usize = 16;
 
 /// Why a guest is not connected.
 #[derive(Debug, Error)]
@@ -257,8 +256,8 @@ fn dhcp_options(path: &str, interface: &Interface) -> Result<DhcpOptions, Findin
             Finding::invalid(format!("{path}.ntpServers[{number}]"), message)
         })?);
     }
-    if options.ntp.len() > MAX_NTP_SERVERS {
-        let message = format!("a guest is told {MAX_NTP_SERVERS} time servers at most");
+    if options.ntp.len() > NTP_SERVERS {
+        let message = format!("a guest is told {NTP_SERVERS} time servers at most");
         return Err(Finding::invalid(format!("{path}.ntpServers"), message));
     }
     for (number, private) in wanted.private_options.iter().enumerate() {
@@ -288,9 +287,9 @@ fn ports(interface: &Interface, path: &str) -> Result<Vec<Port>, Finding> {
     }
     ports.sort();
     ports.dedup();
-    if ports.len() > MAX_PORTS {
-        let field = if interface.ports.len() > MAX_PORTS { "ports" } else { "portRanges" };
-        let message = format!("an interface has {MAX_PORTS} ports of this machine at most");
+    if ports.len() > PORTS {
+        let field = if interface.ports.len() > PORTS { "ports" } else { "portRanges" };
+        let message = format!("an interface has {PORTS} ports of this machine at most");
         return Err(Finding::invalid(format!("{path}.{field}"), message));
     }
     Ok(ports)

@@ -61,16 +61,22 @@ fn vm_that_is_kept_goes_on_and_a_restored_one_can_stay_paused() -> Result<()> {
     rig.is_clean(&[])
 }
 
-#[test]
-fn disks_that_only_the_vm_has_are_saved_with_it() -> Result<()> {
-    let rig = Rig::new()?;
-    let mut vmi = Rig::vmi("first", &format!("{TWO_LINES} {POWER_OFF}"));
+/// Saves a VM that does this, with a disk of its own.
+fn save_with_disk(rig: &Rig, script: &str) -> Result<()> {
+    let mut vmi = Rig::vmi("first", script);
     vmi["spec"]["volumes"] = json!([{"name": "scratch", "emptyDisk": {"capacity": "8Mi"}}]);
     vmi["spec"]["domain"]["devices"]["disks"] = json!([{"name": "scratch", "disk": {}}]);
     let mut running = rig.run(&vmi, &["--detach"])?;
     running.close_input();
     running.end()?.with(0)?;
     rig.corten(&["save", "first", "saved"])?.with(0)?;
+    Ok(())
+}
+
+#[test]
+fn disks_that_only_the_vm_has_are_saved_with_it() -> Result<()> {
+    let rig = Rig::new()?;
+    save_with_disk(&rig, &format!("{TWO_LINES} {POWER_OFF}"))?;
     ensure!(fs::metadata(rig.path("saved/disk-scratch"))?.len() == 8 << 20);
     let mut restored = rig.start(&["restore", "saved", "--any-kvm"])?;
     restored.wait_for_word("running after")?;
@@ -82,13 +88,7 @@ fn disks_that_only_the_vm_has_are_saved_with_it() -> Result<()> {
 #[test]
 fn disk_to_be_forced_that_the_vm_does_not_have_is_refused() -> Result<()> {
     let rig = Rig::new()?;
-    let mut vmi = Rig::vmi("first", TWO_LINES);
-    vmi["spec"]["volumes"] = json!([{"name": "scratch", "emptyDisk": {"capacity": "8Mi"}}]);
-    vmi["spec"]["domain"]["devices"]["disks"] = json!([{"name": "scratch", "disk": {}}]);
-    let mut running = rig.run(&vmi, &["--detach"])?;
-    running.close_input();
-    running.end()?.with(0)?;
-    rig.corten(&["save", "first", "saved"])?.with(0)?;
+    save_with_disk(&rig, TWO_LINES)?;
     let restore = ["restore", "saved", "--force-disk", "scrach", "--any-kvm"];
     let words = "--force-disk scrach: the VM has no volume of that name; it has scratch";
     rig.corten(&restore)?.with(1)?.said(words)?;
