@@ -66,9 +66,14 @@ impl Ended {
     }
 }
 
+/// The environment variable with the directory of the package whose tests run. Not what it was for the compiler: Cargo takes
+/// what another checkout has built into the same directory.
+pub const PACKAGE: &str = "CARGO_MANIFEST_DIR";
+
 /// An example of this repository.
 pub fn example(name: &str) -> String {
-    format!("{}/../resources/examples/{name}.yaml", env!("CARGO_MANIFEST_DIR"))
+    let package = std::env::var(PACKAGE).unwrap_or_else(|_| ".".into());
+    format!("{package}/../resources/examples/{name}.yaml")
 }
 
 /// Those images of the examples that are there, for `--image`.

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::command::CORTEN;
+use crate::command::{CORTEN, PACKAGE};
 use crate::process::VMM;
 
 /// The environment variable with the lab's program.
@@ -69,13 +69,13 @@ pub fn own_tests_in_node(options: &[&str], filters: &[&str]) -> Result<String> {
     if !filters.iter().any(|filter| filter.contains("long_")) {
         test.push("--skip=::long_");
     }
-    let programs: Vec<String> = [VMM, CORTEN]
+    let variables: Vec<String> = [VMM, CORTEN, PACKAGE]
         .into_iter()
         .filter_map(|name| std::env::var(name).ok().map(|path| format!("--env={name}={path}")))
         .collect();
-    let programs: Vec<&str> = programs.iter().map(String::as_str).collect();
+    let variables: Vec<&str> = variables.iter().map(String::as_str).collect();
     let output =
-        lab(&[&["run", "--quiet"], options, &programs, &["--"], &test].concat())?.success()?;
+        lab(&[&["run", "--quiet"], options, &variables, &["--"], &test].concat())?.success()?;
     let passed = output.lines().rfind(|line| line.starts_with("test result: ok."));
     let passed = passed.context("no test result in the output")?;
     ensure!(!passed.contains(" 0 passed"), "no test ran: {passed}");

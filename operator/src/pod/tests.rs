@@ -22,8 +22,7 @@ fn known_claims() -> Claims {
 
 /// The Pod is the one in the file of this name.
 fn golden(name: &str, pod: &core::Pod) {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.yaml"));
+    let path = Path::new("tests/golden").join(format!("{name}.yaml"));
     let text = to_yaml(pod).unwrap();
     if std::env::var_os("CORTEN_GOLDEN").is_some_and(|value| value == "write") {
         std::fs::write(&path, &text).unwrap();

@@ -1,8 +1,5 @@
-//! Writes `docs/fields.md`.
-
-use std::path::Path;
+//! Writes `docs/fields.md` of the checkout that is the current directory.
 
 fn main() -> std::io::Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/fields.md");
-    std::fs::write(path, corten_resources::served::page())
+    std::fs::write("docs/fields.md", corten_resources::served::page())
 }

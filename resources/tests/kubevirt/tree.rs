@@ -17,7 +17,6 @@ fn kube_and_tokio_are_in_the_tree_of_neither_vmm_nor_launcher() {
                 "-p",
                 package,
             ])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
             .output()
             .unwrap();
         let tree = String::from_utf8(output.stdout).unwrap();

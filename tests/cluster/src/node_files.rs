@@ -48,6 +48,8 @@ fn kubelet_configuration() -> Value {
         "clusterDomain": DOMAIN,
         // There is no name server outside the cluster.
         "resolvConf": "",
+        // Nobody asks how full volumes are.
+        "volumeStatsAggPeriod": "-1s",
     })
 }
 

@@ -126,7 +126,7 @@ fn kernel_is_found_on_a_disk_that_is_read_past_the_page_cache() -> Result<()> {
 }
 
 #[test]
-fn guest_on_an_image_gets_the_kernel_that_is_in_its_overlay() -> Result<()> {
+fn long_guest_on_an_image_gets_the_kernel_that_is_in_its_overlay() -> Result<()> {
     let (file, overlay) = (scripted_disk()?, tempfile::tempfile()?);
     let host = DiskHost { images: vec![ImageFormat::Raw], ..DiskHost::default() };
     let devices =
@@ -165,7 +165,7 @@ fn tiny_disk_boots_as_qcow2_and_hears_its_power_button() -> Result<()> {
 }
 
 #[test]
-fn debian_is_booted_by_what_its_own_update_grub_wrote() -> Result<()> {
+fn long_debian_is_booted_by_what_its_own_update_grub_wrote() -> Result<()> {
     let mut process = on_qcow2("CORTEN_ASSET_GUEST_DEBIAN_QCOW2")?;
     check(&next_origin(&mut process)?, "/boot/vmlinuz-6.1", "Debian GNU/Linux")?;
     process.wait_for("debian login:", 1, BOOT)

@@ -140,7 +140,7 @@ fn both_sides_see_the_same_through_flush_discard_and_reboot() -> Result<()> {
 }
 
 #[test]
-fn both_sides_see_the_same_with_threads_and_without_the_page_cache() -> Result<()> {
+fn long_both_sides_see_the_same_with_threads_and_without_the_page_cache() -> Result<()> {
     both_sides(DiskHost { engine: DiskEngine::Pool, direct: true, ..DiskHost::default() })
 }
 
@@ -198,7 +198,7 @@ fn guest_writes_on_in_a_new_process() -> Result<()> {
 }
 
 #[test]
-fn disk_that_another_vm_writes_to_is_refused() -> Result<()> {
+fn long_disk_that_another_vm_writes_to_is_refused() -> Result<()> {
     let path = tempfile::NamedTempFile::new()?;
     path.as_file().set_len(MIB)?;
     let open = || File::options().read(true).write(true).open(path.path());
@@ -223,7 +223,7 @@ fn disk_that_another_vm_writes_to_is_refused() -> Result<()> {
 }
 
 #[test]
-fn read_only_disk_is_shared() -> Result<()> {
+fn long_read_only_disk_is_shared() -> Result<()> {
     let mut text = String::new();
     let data = data_disk(1)?;
     for _ in 0..2 {

@@ -81,12 +81,12 @@ fn vmlinux_6_12_boots_and_powers_off() -> Result<()> {
 }
 
 #[test]
-fn bzimage_6_12_boots_and_powers_off() -> Result<()> {
+fn long_bzimage_6_12_boots_and_powers_off() -> Result<()> {
     boots_and_powers_off(NEW.source("vmlinuz", "quiet")?, &spec(1, 256)).map(drop)
 }
 
 #[test]
-fn vmlinux_6_1_boots_and_powers_off() -> Result<()> {
+fn long_vmlinux_6_1_boots_and_powers_off() -> Result<()> {
     boots_and_powers_off(OLD.source("vmlinux", "quiet")?, &spec(1, 256)).map(drop)
 }
 
@@ -148,7 +148,7 @@ fn guest_goes_on_from_files_with_its_time_and_knows_that_it_is_a_copy() -> Resul
 }
 
 #[test]
-fn guest_that_was_moved_by_files_has_the_time_of_its_host() -> Result<()> {
+fn long_guest_that_was_moved_by_files_has_the_time_of_its_host() -> Result<()> {
     let source = || NEW.source("vmlinux", "quiet corten.end=tick");
     let mut process = VmProcess::boot(1, 256 << 20, source()?)?;
     process.wait_for("CORTEN-TICK", 2, BOOT)?;
@@ -177,7 +177,7 @@ fn last_tick(process: &VmProcess) -> Result<f64> {
 }
 
 #[test]
-fn power_button_reaches_the_guest() -> Result<()> {
+fn long_power_button_reaches_the_guest() -> Result<()> {
     let mut process =
         VmProcess::boot(1, 256 << 20, NEW.source("vmlinux", "quiet corten.end=button")?)?;
     process.wait_for("CORTEN-GUEST-UP", 1, BOOT)?;
@@ -193,7 +193,7 @@ fn power_button_reaches_the_guest() -> Result<()> {
 }
 
 #[test]
-fn reboot_starts_the_guest_anew() -> Result<()> {
+fn long_reboot_starts_the_guest_anew() -> Result<()> {
     let source = NEW.source("vmlinux", "quiet corten.end=reboot")?;
     let mut process = VmProcess::boot(1, 256 << 20, source)?;
     ensure!(process.next_event(BOOT)? == Event::Reset);
@@ -202,7 +202,7 @@ fn reboot_starts_the_guest_anew() -> Result<()> {
 }
 
 #[test]
-fn triple_fault_is_told_from_everything_else() -> Result<()> {
+fn long_triple_fault_is_told_from_everything_else() -> Result<()> {
     let source = NEW.source("vmlinux", "quiet reboot=triple corten.end=reboot")?;
     let mut process = VmProcess::boot(1, 256 << 20, source)?;
     let end = process.next_event(BOOT)?;
@@ -215,7 +215,7 @@ fn triple_fault_is_told_from_everything_else() -> Result<()> {
 }
 
 #[test]
-fn panic_is_told_from_everything_else() -> Result<()> {
+fn long_panic_is_told_from_everything_else() -> Result<()> {
     let source = NEW.source("vmlinux", "quiet corten.modules=pvpanic-mmio corten.end=panic")?;
     let mut process = VmProcess::boot(1, 256 << 20, source)?;
     let end = process.next_event(BOOT)?;
@@ -228,7 +228,7 @@ fn panic_is_told_from_everything_else() -> Result<()> {
 }
 
 #[test]
-fn memory_over_3_gib_is_all_there() -> Result<()> {
+fn long_memory_over_3_gib_is_all_there() -> Result<()> {
     let console = boots_and_powers_off(NEW.source("vmlinux", "")?, &spec(1, 4096))?;
     let line = console.lines().find(|line| line.contains("Memory: ")).context("no memory line")?;
     let total =
@@ -238,7 +238,7 @@ fn memory_over_3_gib_is_all_there() -> Result<()> {
 }
 
 #[test]
-fn alarm_that_passes_while_the_machine_is_paused_rings_afterwards() -> Result<()> {
+fn long_alarm_that_passes_while_the_machine_is_paused_rings_afterwards() -> Result<()> {
     let script = r#"
         alarm=/sys/class/rtc/rtc0/wakealarm
         count() { awk '/rtc0/ { print $2 }' /proc/interrupts; }

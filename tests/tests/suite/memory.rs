@@ -82,7 +82,7 @@ fn balloon_gives_memory_to_the_host_and_back_also_after_a_restore() -> Result<()
 }
 
 #[test]
-fn pages_that_the_guest_frees_go_back_by_themselves() -> Result<()> {
+fn long_pages_that_the_guest_frees_go_back_by_themselves() -> Result<()> {
     let script = r"
         mkdir -p /tmp/m
         mount -t tmpfs -o size=300m m /tmp/m

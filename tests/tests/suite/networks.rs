@@ -95,7 +95,7 @@ fn ping_tcp_and_udp_go_both_ways_over_two_pairs_of_queues() -> Result<()> {
 }
 
 #[test]
-fn ping_tcp_and_udp_go_both_ways_by_vhost_without_this_process() -> Result<()> {
+fn long_ping_tcp_and_udp_go_both_ways_by_vhost_without_this_process() -> Result<()> {
     let mut process = both_ways(|guest| guest.vhost(1))?;
     let left = counters(&mut process)?.networks["left"];
     ensure!((left.received, left.transmitted, left.bad_requests) == (0, 0, 0), "{left:?}");
@@ -151,7 +151,7 @@ fn connection_lives_through_two_saves_under_load() -> Result<()> {
 
 /// The third process serves the guest itself: what one path saved the other goes on with.
 #[test]
-fn connection_lives_through_two_saves_under_load_by_vhost_and_without() -> Result<()> {
+fn long_connection_lives_through_two_saves_under_load_by_vhost_and_without() -> Result<()> {
     lives_through_saves(2)
 }
 

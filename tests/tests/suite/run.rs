@@ -228,7 +228,7 @@ spec:
         kernelArgs: console=ttyS0 quiet corten.modules=virtio_net corten.script=cidata corten.end=shell
         container:
           image: corten.test/kernel-boot-6.12:1
-          kernelPath: /boot/vmlinuz
+          kernelPath: /boot/vmlinux
           initrdPath: /boot/initrd
   networks:
     - name: default

@@ -1,4 +1,4 @@
-//! Writes the manifests: `manifests [FOLDER [IMAGE-PREFIX [IMAGE-TAG]]]`, by default into `resources`.
+//! Writes the manifests: `manifests [FOLDER [IMAGE-PREFIX [IMAGE-TAG]]]`, by default into `resources` of the checkout that is the current directory.
 
 use anyhow::Context;
 use corten_resources::cluster::manifests::{Images, files};
@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let folder =
-        arguments.next().map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    let folder = arguments.next().map_or_else(|| PathBuf::from("resources"), PathBuf::from);
     let mut images = Images::default();
     images.prefix = arguments.next().unwrap_or(images.prefix);
     images.tag = arguments.next().unwrap_or(images.tag);

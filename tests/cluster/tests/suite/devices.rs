@@ -49,7 +49,7 @@ fn user(node: &str, name: &str) -> Value {
 }
 
 #[test]
-fn device_directory_reaches_the_restricted_pod_that_has_the_device() -> Result<()> {
+fn long_device_directory_reaches_the_restricted_pod_that_has_the_device() -> Result<()> {
     Workbench::test("devices", |bench| {
         let privileged = bench.privileged_namespace()?;
         bench.kubectl.apply(&plugin(&privileged).to_string())?;

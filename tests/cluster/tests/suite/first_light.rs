@@ -13,12 +13,18 @@ use crate::workbench::{Workbench, eventually, pod};
 #[test]
 fn guest_with_two_cpus_powers_off_and_its_reason_stays() -> Result<()> {
     Workbench::test("succeeds", |bench| {
-        let mut object = vmi("second.with-dots", "corten.end=poweroff some.word=\"two words\"");
+        let mut object = vmi("second.with-dots", "");
         let domain = &mut object["spec"]["domain"];
         domain["cpu"] = json!({ "sockets": 2, "cores": 1, "threads": 1 });
         domain["memory"]["guest"] = json!("300Mi");
-        domain["firmware"]["kernelBoot"]["container"]["image"] =
-            json!("corten.test/kernel-boot-6.1-cloud:1");
+        domain["firmware"]["kernelBoot"] = json!({
+            "kernelArgs": "console=ttyS0 corten.end=poweroff some.word=\"two words\"",
+            "container": {
+                "image": "corten.test/kernel-boot-6.1-cloud:1",
+                "kernelPath": "/boot/vmlinux",
+                "initrdPath": "/boot/initrd",
+            },
+        });
         bench.create(object)?;
         let guest = Guest::new(bench, "second.with-dots");
         let ended = guest.reaches("/phase", "Succeeded")?;

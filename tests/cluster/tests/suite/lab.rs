@@ -79,7 +79,7 @@ fn services_outlive_a_restart_of_kube_proxy() -> Result<()> {
 }
 
 #[test]
-fn loaded_image_runs_in_a_pod_under_its_own_name() -> Result<()> {
+fn long_loaded_image_runs_in_a_pod_under_its_own_name() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("image.tar");
     let name = format!("elsewhere.example/team/loaded:{}", std::process::id());

@@ -39,7 +39,7 @@ fn service_is_reached_by_its_name_over_both_families() -> Result<()> {
 }
 
 #[test]
-fn pods_on_two_nodes_reach_each_other_by_their_own_addresses() -> Result<()> {
+fn long_pods_on_two_nodes_reach_each_other_by_their_own_addresses() -> Result<()> {
     Workbench::test("across", |bench| {
         let nodes = two_nodes(&bench.kubectl)?;
         let addresses_of = |name: &str| -> Result<Vec<String>> {

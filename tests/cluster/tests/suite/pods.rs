@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::workbench::{Workbench, nodes, on_node, pod};
 
 #[test]
-fn pod_runs_on_each_node() -> Result<()> {
+fn long_pod_runs_on_each_node() -> Result<()> {
     Workbench::test("each-node", |bench| {
         let nodes = nodes(&bench.kubectl)?;
         for node in &nodes {
@@ -73,7 +73,7 @@ impl Drop for Forward {
 }
 
 #[test]
-fn forwarded_port_leads_into_the_pod() -> Result<()> {
+fn long_forwarded_port_leads_into_the_pod() -> Result<()> {
     Workbench::test("forward", |bench| {
         bench.create(pod("echo", SAMPLES_IMAGE, &["echo"]))?;
         bench.ready("echo")?;

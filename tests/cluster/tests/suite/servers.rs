@@ -85,7 +85,7 @@ fn webhook_in_a_pod_refuses_what_is_labelled_so() -> Result<()> {
 }
 
 #[test]
-fn aggregated_api_in_a_pod_knows_who_asks() -> Result<()> {
+fn long_aggregated_api_in_a_pod_knows_who_asks() -> Result<()> {
     Workbench::test("aggregated", |bench| {
         let front_proxy = bench.kubectl.run(&[
             "-n",

@@ -76,7 +76,7 @@ fn open(bench: &Workbench, pod: &str, how: &str, path: &str) -> Result<String> {
 const REFUSED: &str = "Permission denied";
 
 #[test]
-fn local_volumes_are_a_directory_and_a_device_of_root() -> Result<()> {
+fn long_local_volumes_are_a_directory_and_a_device_of_root() -> Result<()> {
     Workbench::test("local", |bench| {
         let local = |name, mode| (name, "local", mode, "ReadWriteOnce");
         claims(bench, &[local("file", "Filesystem"), local("block", "Block")])?;
@@ -93,7 +93,7 @@ fn local_volumes_are_a_directory_and_a_device_of_root() -> Result<()> {
 }
 
 #[test]
-fn group_of_a_pod_opens_directories_but_no_devices() -> Result<()> {
+fn long_group_of_a_pod_opens_directories_but_no_devices() -> Result<()> {
     Workbench::test("group", |bench| {
         let local = |name, mode| (name, "local", mode, "ReadWriteOnce");
         claims(bench, &[local("file", "Filesystem"), local("block", "Block")])?;

@@ -11,7 +11,8 @@ use crate::workbench::{Workbench, eventually};
 
 /// The checkout's file or directory of that name.
 pub(super) fn checkout(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+    // Tests run in the directory of their package.
+    Path::new("../..").join(name)
 }
 
 /// All objects of the YAML files in a directory, by file.
