@@ -39,7 +39,8 @@ fn heal(kubectl: &Kubectl) {
     let _ = kubectl.run(&["wait", "--for=condition=Ready", READY, "node", "--all"]);
 }
 
-fn kubectl_as_it_is() -> Result<Kubectl> {
+/// The same, whatever its nodes are like.
+pub(crate) fn kubectl_as_it_is() -> Result<Kubectl> {
     let variable = |name: &str| {
         let value = std::env::var_os(name).map(PathBuf::from);
         value.with_context(|| format!("{name} is not set: run this by `scripts/test cluster`"))

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::cluster;
 use crate::guest::{Guest, text, vmi};
-use crate::workbench::{Workbench, eventually, kubectl};
+use crate::workbench::{Workbench, eventually, kubectl_as_it_is};
 
 /// Connects node 2 again, whatever becomes of the test: the others need it.
 struct Cut;
@@ -29,7 +29,7 @@ impl Drop for Cut {
 /// The controller manager waits 50 s for a sign of life.
 fn node_2_becomes(ready: &str) -> Result<()> {
     let condition = format!("--for=condition=Ready={ready}");
-    kubectl()?.run(&["wait", "node/node2", &condition, "--timeout=240s"])?;
+    kubectl_as_it_is()?.run(&["wait", "node/node2", &condition, "--timeout=240s"])?;
     Ok(())
 }
 
