@@ -19,8 +19,8 @@ use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Objects of a kind that are served at a time. With a thousand at once the Lease waits behind their requests, in the API
-/// server's queue of our account, until it is lost.
+/// Objects of a kind that are served at a time. Where a thousand were, the Lease was lost meanwhile: its renewal is one more
+/// request among all of theirs (docs/operator-serving.md has what it is like with this limit).
 const AT_ONCE: u16 = 16;
 
 /// An object, unless it is one that our types cannot read: such a one must not keep the others from being served.

@@ -30,7 +30,7 @@ pub fn archive(number: u8, credentials: &Credentials, routes: &str) -> Result<Ve
     Ok(archive.into_inner()?)
 }
 
-/// Nothing but what a kubelet has to be told: all else is as shipped.
+/// Nothing but what a kubelet has to be told, and what an emulated node has no time for: all else is as shipped.
 fn kubelet_configuration() -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

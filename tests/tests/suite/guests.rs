@@ -167,7 +167,24 @@ fn guests_boot_from_their_disks_on_our_machine_in_the_cage() -> Result<()> {
     on_our_machine(&GUEST_DISKS, "diskboot::")
 }
 
-/// Those of each group for which an ordinary run has no time.
+/// Groups of which an ordinary run has no time for every test: the rest runs below.
+const DIVIDED: [&str; 5] = ["diskboot::", "disks::", "linux::", "memory::", "networks::"];
+
+#[test]
+fn every_test_that_takes_long_is_run_by_one_of_these() -> Result<()> {
+    let whole = [
+        "agents", "cage", "consoles", "images", "inside", "odyssey", "sockets", "vhost", "volumes",
+    ];
+    for group in whole {
+        let left_out = own_tests(&format!("{group}::long_"))?;
+        ensure!(left_out.is_empty(), "{left_out:?} are run by nobody");
+    }
+    for group in DIVIDED {
+        ensure!(!own_tests(&format!("{group}long_"))?.is_empty(), "{group} is not divided");
+    }
+    Ok(())
+}
+
 #[test]
 fn long_kernels_end_and_begin_in_every_way_in_the_cage() -> Result<()> {
     on_our_machine(&["--cage"], "linux::long_")?;

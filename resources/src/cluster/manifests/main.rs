@@ -1,4 +1,5 @@
-//! Writes the manifests: `manifests [FOLDER [IMAGE-PREFIX [IMAGE-TAG]]]`, by default into `resources` of the checkout that is the current directory.
+//! Writes the manifests: `manifests [FOLDER [IMAGE-PREFIX [IMAGE-TAG]]]`, by default into `resources` of the checkout that is
+//! the current directory.
 
 use anyhow::Context;
 use corten_resources::cluster::manifests::{Images, files};

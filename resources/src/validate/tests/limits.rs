@@ -193,7 +193,7 @@ fn metadata_is_what_an_api_server_takes() {
         let found = admit(Kind::Instance, None, &object, Scope::Standalone);
         found.into_iter().map(|finding| finding.path).collect::<Vec<_>>()
     };
-    let good = json!({ "name": "a", "namespace": "shop", "annotations": { "a.b/c": "any thing" },
+    let good = json!({ "name": "a", "namespace": "shop", "annotations": { "a.b/c": "any thing", "Example.COM/Key": "" },
         "labels": { "app.kubernetes.io/Name_1": "", "b": "v1.2" } });
     assert_eq!(refused(good), [""; 0]);
     let table = [
