@@ -540,9 +540,11 @@ mod tests {
                 other.bell.write(1).unwrap();
                 other.expect("event");
             }
-            slow.stuck.store(false, Ordering::Relaxed);
             slow.bell.write(1).unwrap();
             slow.expect_after("drain", "event");
+            slow.stuck.store(false, Ordering::Relaxed);
+            // Only now: a drain that goes on from the last event may see it done, and it would be woken no more.
+            slow.bell.write(1).unwrap();
             assert_eq!(back.join().unwrap().len(), 1);
         });
     }

@@ -51,6 +51,16 @@ pub enum ImageError {
         /// The end of low memory.
         available: u64,
     },
+    /// It did not fit, and nobody knows how much would do.
+    #[error(
+        "it does not fit in {} MiB of guest memory: give the guest more; {} MiB are enough for most",
+        .available >> 20,
+        MANY_KERNELS_FIT >> 20
+    )]
+    NoRoom {
+        /// The end of low memory.
+        available: u64,
+    },
 }
 
 /// How many of them hold so many bytes.
@@ -191,7 +201,7 @@ fn too_large_or_damaged(error: LoaderError, memory: &GuestMemory) -> ImageError 
         | LoaderError::Bzimage(bzimage::Error::ReadBzImageCompressedKernel)
             if available < MANY_KERNELS_FIT =>
         {
-            ImageError::TooLarge { needed: MANY_KERNELS_FIT, available }
+            ImageError::NoRoom { available }
         }
         other => ImageError::Damaged(other),
     }

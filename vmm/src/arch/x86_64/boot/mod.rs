@@ -87,7 +87,9 @@ impl BootError {
     /// What is at fault: a kernel that does not fit is in order, and guest memory is not.
     pub fn fault(&self) -> BootFault {
         match self {
-            Self::Kernel(ImageError::TooLarge { .. }) => BootFault::Memory,
+            Self::Kernel(ImageError::TooLarge { .. } | ImageError::NoRoom { .. }) => {
+                BootFault::Memory
+            }
             Self::InitrdSize { .. } | Self::Memory(_) => BootFault::Memory,
             Self::Kernel(_) => BootFault::Kernel,
             Self::ReadInitrd(_) => BootFault::Initrd,
