@@ -37,7 +37,8 @@ pub fn script_disk(script: &str) -> Result<File> {
 }
 
 /// Makes the tools' disk, which is /dev/vdb if `$tools` does not say otherwise, the root of `tool`, and has `up` for
-/// interfaces.
+/// interfaces and `echoes` for what is sent to an address. That one moves a page at a time: a pipe is ready for so much at
+/// least, and socat, which reads it as well as writes to it, waits forever in a write of more.
 pub const TOOLS: &str = r#"set -e
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -o ro "${tools:-/dev/vdb}" /mnt
@@ -46,6 +47,7 @@ mount -t proc proc /mnt/proc
 mount -t sysfs sys /mnt/sys
 tool() { chroot /mnt "$@"; }
 up() { ip link set "$1" up && ip address add "$2/24" dev "$1"; }
+echoes() { tool socat -b 4096 "$1,fork" PIPE; }
 "#;
 
 /// Makes the tools' disk on /mnt a place where the QEMU guest agent runs, started by `AGENT`: a disk is mounted (which

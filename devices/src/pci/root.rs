@@ -269,7 +269,7 @@ mod tests {
 
     impl Function for Fixed {
         fn read_configuration(&self, register: usize, data: &mut [u8]) {
-            data.fill(self.slot + u8::try_from(register).unwrap());
+            data.fill(self.slot.wrapping_add(u8::try_from(register).unwrap()));
         }
 
         fn write_configuration(&self, _register: usize, _data: &[u8]) -> Effect {

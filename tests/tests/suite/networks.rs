@@ -34,6 +34,7 @@ fn pattern(length: usize) -> Vec<u8> {
 fn echo(address: &str, bytes: &[u8]) -> Result<()> {
     let mut stream = TcpStream::connect(address).with_context(|| address.to_owned())?;
     stream.set_read_timeout(Some(BOOT))?;
+    stream.set_write_timeout(Some(BOOT))?;
     let mut writer = stream.try_clone()?;
     thread::scope(|scope| {
         let sender = scope.spawn(move || {
@@ -73,7 +74,7 @@ fn counters(process: &mut VmProcess) -> Result<Counters> {
 }
 
 const ECHO: &str = r#"
-tool socat TCP-LISTEN:7,fork,reuseaddr PIPE &
+echoes TCP-LISTEN:7,reuseaddr &
 tool socat UDP-RECVFROM:7,fork PIPE &
 until tool socat -u OPEN:/dev/null TCP:127.0.0.1:7; do sleep 0.2; done
 "#;
@@ -204,7 +205,7 @@ fn flood_on_one_interface_leaves_disk_and_the_other_interface_going() -> Result<
         ip link set lo up
         up eth0 10.100.0.2
         up eth1 10.100.1.2
-        tool socat TCP-LISTEN:7,bind=10.100.1.2,fork,reuseaddr PIPE &
+        echoes TCP-LISTEN:7,bind=10.100.1.2,reuseaddr &
         until tool socat -u OPEN:/dev/null TCP:10.100.1.2:7; do sleep 0.2; done
         echo LISTENING
         until ping -c 1 10.100.0.1 >/dev/null; do sleep 0.2; done

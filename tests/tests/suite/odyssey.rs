@@ -61,9 +61,9 @@ for cpu in 0 1; do tool taskset -c $cpu bash /dev/clock $cpu & done
 
 ip link set lo up
 up eth0 10.100.0.2
-tool socat TCP-LISTEN:7,fork,reuseaddr PIPE &
+echoes TCP-LISTEN:7,reuseaddr &
 tool socat -U TCP-LISTEN:13,fork,reuseaddr OPEN:/dev/clock0,rdonly &
-tool socat VSOCK-LISTEN:6000,fork PIPE &
+echoes VSOCK-LISTEN:6000 &
 for port in 7 13; do until tool socat -u OPEN:/dev/null TCP:127.0.0.1:$port; do sleep 0.2; done; done
 tool qemu-ga --method=virtio-serial --path="$(echo /dev/vport*p1)" --statedir=/dev --pidfile=/dev/agent.pid --daemonize
 

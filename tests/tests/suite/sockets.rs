@@ -16,7 +16,7 @@ use corten_tests::process::VmProcess;
 const BOOT: Duration = Duration::from_secs(180);
 
 const SCRIPT: &str = r#"
-tool socat VSOCK-LISTEN:6000,fork PIPE &
+echoes VSOCK-LISTEN:6000 &
 listener=$!
 until grep -q . /proc/$listener/cmdline; do sleep 0.1; done
 echo "ADDRESS $(tool socat -V | grep -c VSOCK) LISTENING"
