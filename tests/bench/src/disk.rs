@@ -67,7 +67,7 @@ pub fn disk(
     let subjects = against.iter().enumerate().map(subject).collect::<Result<Vec<_>>>()?;
     let counter =
         Counter::new().inspect_err(|error| eprintln!("bench: not counted: {error:#}")).ok();
-    let runs = if quick { 1 } else { 5 };
+    let runs = if quick { 2 } else { 6 };
     let title =
         "fio on a raw disk in the node's memory, through the page cache, by io_uring, one queue";
     bench.report(title, &subjects, runs, |subject| run(subject, counter.as_ref()))
