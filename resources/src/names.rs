@@ -46,6 +46,11 @@ pub const LAUNCH_ATTEMPT_ANNOTATION: &str = "corten.kubevirt.io/launch-attempt";
 /// On VirtualMachineInstances: the boot of its node in which the launcher was seen running, as the node's bootID. A node
 /// with another one runs nothing of it any more. Only the operator writes it.
 pub const BOOT_ID_ANNOTATION: &str = "corten.kubevirt.io/node-boot-id";
+/// Labels on VirtualMachineInstances that the operator alone writes: they say where a VM is.
+pub const REPORTED_LABELS: [&str; 1] = [NODE_NAME_LABEL];
+/// Annotations on VirtualMachineInstances that the operator alone writes. By them it judges whether a VM is dead: whoever
+/// wrote them could have a second one started beside the first.
+pub const REPORTED_ANNOTATIONS: [&str; 2] = [LAUNCH_ATTEMPT_ANNOTATION, BOOT_ID_ANNOTATION];
 /// On launcher Pods: name of the VirtualMachineInstance.
 pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 /// On Pods: the container that `kubectl logs` and `kubectl exec` take.

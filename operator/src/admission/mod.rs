@@ -19,10 +19,11 @@ mod patch;
 mod review;
 mod validate;
 
+use crate::install::elected;
 use corten_resources::Kind;
-use corten_resources::cluster::VirtualMachineInstance;
+use corten_resources::cluster::{KubeVirt, VirtualMachineInstance};
 use jiff::Timestamp;
-use kube::api::ListParams;
+use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt};
 use review::{Answer, Operation, Request, Review};
 use std::time::Instant;
@@ -104,11 +105,16 @@ impl Admission {
             Err(error) => return Reply::error(400, error.to_string()),
         };
         let machines = match (question, subject, request.operation) {
-            (
-                Question::Validate,
-                Subject::Object(Kind::KubeVirt) | Subject::Definition,
-                Operation::Delete,
-            ) => Some(self.machines().await),
+            (Question::Validate, Subject::Object(Kind::KubeVirt), Operation::Delete) => {
+                match self.installations().await {
+                    Ok(all) if !counts(&request, &all) => None,
+                    Ok(_) => Some(self.machines().await),
+                    Err(why) => Some(Err(why)),
+                }
+            }
+            (Question::Validate, Subject::Definition, Operation::Delete) => {
+                Some(self.machines().await)
+            }
             _ => None,
         };
         let answer = decide(question, subject, &request, machines, Timestamp::now());
@@ -129,6 +135,13 @@ impl Admission {
         Reply { code: 200, body: answer.written(&request) }
     }
 
+    /// All KubeVirt objects.
+    async fn installations(&self) -> Result<Vec<PartialObjectMeta<KubeVirt>>, String> {
+        let api: Api<KubeVirt> = Api::all(self.client.clone());
+        let list = api.list_metadata(&ListParams::default()).await;
+        list.map(|list| list.items).map_err(|error| crate::failure::chain(&error))
+    }
+
     /// How many VirtualMachineInstances there are, and the name of one.
     async fn machines(&self) -> Result<Existing, String> {
         let api: Api<VirtualMachineInstance> = Api::all(self.client.clone());
@@ -144,6 +157,15 @@ impl Admission {
             Err(error) => Err(crate::failure::chain(&error)),
         }
     }
+}
+
+/// Whether the KubeVirt object that is deleted is the one that counts, and stays so far. Nothing hangs on others: one would
+/// keep its namespace for as long as there are VMs.
+fn counts(request: &Request, all: &[PartialObjectMeta<KubeVirt>]) -> bool {
+    let metadata = &request.old_object["metadata"];
+    let stays = metadata["deletionTimestamp"].is_null();
+    // Where a whole collection is deleted, the request has no name.
+    stays && elected(all).is_none_or(|it| it.uid().as_deref() == metadata["uid"].as_str())
 }
 
 /// How many there are and the name of one, if there is one.

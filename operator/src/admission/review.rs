@@ -99,7 +99,7 @@ impl Review {
 impl Request {
     /// Namespace and name, for logs.
     pub(super) fn object_name(&self) -> String {
-        let name = match self.name.as_str() {
+        let name = match self.stored_name() {
             "" => self
                 .object
                 .pointer("/metadata/generateName")
@@ -108,6 +108,14 @@ impl Request {
             name => name,
         };
         cut(&format!("{}/{name}", self.namespace), LONGEST_TEXT)
+    }
+
+    /// The object's name. Where a whole collection is deleted only the object itself tells it.
+    pub(super) fn stored_name(&self) -> &str {
+        match self.name.as_str() {
+            "" => self.old_object["metadata"]["name"].as_str().unwrap_or_default(),
+            name => name,
+        }
     }
 }
 

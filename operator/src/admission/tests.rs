@@ -408,6 +408,38 @@ fn what_machines_need_is_not_deleted_while_there_are_some() {
 }
 
 #[test]
+fn a_definition_that_is_deleted_among_all_others_is_known_by_itself() {
+    let name = "virtualmachines.kubevirt.io";
+    let body = review("DELETE", &json!(null), &json!({ "metadata": { "name": name } }));
+    let mut body: Value = serde_json::from_slice(&body).unwrap();
+    body["request"]["name"] = json!("");
+    let some = Some(Ok(Some((3, "guests/first".to_owned()))));
+    let path = "/validate/customresourcedefinitions";
+    assert_eq!(response(path, body.to_string().as_bytes(), some)["allowed"], false);
+}
+
+#[test]
+fn of_kubevirt_objects_only_the_one_that_counts_is_kept() {
+    let kubevirt = |uid: &str, second: u32, going: bool| {
+        let deleted = going.then_some("2026-01-02T00:00:00Z");
+        json!({ "metadata": { "name": uid, "namespace": "n", "uid": uid, "deletionTimestamp": deleted,
+            "creationTimestamp": format!("2026-01-01T00:00:0{second}Z") } })
+    };
+    let counts = |which: &Value, all: &[&Value]| {
+        let request = Review::read(&review("DELETE", &json!(null), which)).unwrap();
+        let all: Vec<_> =
+            all.iter().map(|it| serde_json::from_value((*it).clone()).unwrap()).collect();
+        super::counts(&request, &all)
+    };
+    let (first, second) = (kubevirt("a", 1, false), kubevirt("b", 2, false));
+    assert!(counts(&first, &[&first, &second]) && !counts(&second, &[&first, &second]));
+    assert!(counts(&second, &[&second]));
+    // It goes already: another word of it changes nothing, and the other counts now.
+    let going = kubevirt("a", 1, true);
+    assert!(!counts(&going, &[&going, &second]) && counts(&second, &[&going, &second]));
+}
+
+#[test]
 fn only_known_paths_are_answered() {
     for path in [
         "",

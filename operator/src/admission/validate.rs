@@ -28,18 +28,19 @@ pub(super) fn deletion(
     request: &Request,
     machines: Result<Existing, String>,
 ) -> Result<Answer, Refusal> {
-    let is_ours = || request.name.split_once('.').is_some_and(|(_, group)| group == GROUP);
+    let name = request.stored_name();
+    let is_ours = || name.split_once('.').is_some_and(|(_, group)| group == GROUP);
     let what = match subject {
         Subject::Object(Kind::KubeVirt) => {
-            format!("the KubeVirt object {}/{}", request.namespace, request.name)
+            format!("the KubeVirt object {}/{name}", request.namespace)
         }
-        Subject::Definition if is_ours() => format!("the definition {}", request.name),
+        Subject::Definition if is_ours() => format!("the definition {name}"),
         _ => return Ok(Answer::allowed()),
     };
     match machines {
         Ok(None) => Ok(Answer::allowed()),
-        Ok(Some((count, name))) => Err(Refusal::forbidden(format!(
-            "{what} cannot be deleted while VirtualMachineInstances exist: there are {count}, one is {name}; \
+        Ok(Some((count, one))) => Err(Refusal::forbidden(format!(
+            "{what} cannot be deleted while VirtualMachineInstances exist: there are {count}, one is {one}; \
              delete VirtualMachines and VirtualMachineInstances first"
         ))),
         Err(why) => Err(Refusal::unavailable(format!(

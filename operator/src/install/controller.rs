@@ -2,8 +2,8 @@
 
 use super::Followed;
 use super::kinds::{KINDS, ObjectKind, kind_of};
-use super::objects::{MANAGED_BY, Source, deployment_id, objects};
-use super::plan::{FINALIZER, Observed, Plan, elected, is_leaving, plan};
+use super::objects::{MANAGED_BY, Source, deployment_id, objects, without_installation};
+use super::plan::{FINALIZER, Observed, Plan, elected, handed_over, is_leaving, plan};
 use super::status::{Rollout, State, Target, VERSION, with_status};
 use crate::certs::Bundle;
 use crate::failure::chain;
@@ -27,6 +27,8 @@ use tokio::time::sleep;
 
 /// How soon everything is compared again although nothing was heard.
 const AGAIN: Duration = Duration::from_secs(60);
+/// How soon while there is no KubeVirt object: nobody tells of the first VirtualMachineInstance.
+const WITHOUT_OBJECT: Duration = Duration::from_secs(10);
 /// How soon after a failure, or to see what became of a change.
 const SOON: Duration = Duration::from_secs(2);
 /// Changes that come together are looked at together.
@@ -118,17 +120,22 @@ impl Installer {
                 let source = self.source(object, &settings, bundle);
                 (Some(objects(source)), Some(target(source)))
             }
+            (None, Some(bundle)) => (Some(without_installation(&self.namespace, bundle)), None),
             _ => (None, None),
         };
         let machines = match is_leaving(object) {
-            true if object.is_some() || !live.is_empty() => Some(machines(client).await?),
-            _ => None,
+            true => Some(machines(client).await?),
+            false => None,
         };
         let observed = Observed { object, wanted: wanted.as_deref(), live: &live, machines };
         let plan = plan(observed);
         let failure = self.carry_out(&plan, object, writer).await?;
+        let over: Vec<_> = handed_over(&all, object).collect();
+        for other in &over {
+            release(other, writer).await?;
+        }
         let now = Timestamp::now();
-        for other in all.iter() {
+        for other in all.iter().filter(|it| !over.contains(it)) {
             let state = match object {
                 Some(object) if object.uid() == other.uid() => {
                     // Its version is another since its finalizers were written: the watch tells.
@@ -148,7 +155,11 @@ impl Installer {
             writer.patch_status(other, &should).await?;
         }
         let settled = plan == Plan::default() && failure.is_none();
-        Ok(if settled { AGAIN } else { SOON })
+        Ok(match (settled, object) {
+            (true, Some(_)) => AGAIN,
+            (true, None) => WITHOUT_OBJECT,
+            (false, _) => SOON,
+        })
     }
 
     fn source<'a>(
@@ -203,12 +214,17 @@ impl Installer {
             }
         }
         if let (true, Some(object)) = (plan.release, object) {
-            let mut released = object.clone();
-            released.finalizers_mut().retain(|name| name != FINALIZER);
-            writer.patch(object, &released).await?;
+            release(object, writer).await?;
         }
         Ok(failure)
     }
+}
+
+/// Takes our finalizer off.
+async fn release(object: &KubeVirt, writer: &Writer) -> Result<(), WriteError> {
+    let mut released = object.clone();
+    released.finalizers_mut().retain(|name| name != FINALIZER);
+    writer.patch(object, &released).await.map(drop)
 }
 
 fn name(object: &KubeVirt) -> String {

@@ -49,7 +49,6 @@ pub(super) const KINDS: &[ObjectKind] = &[
     ObjectKind::new(ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
     ObjectKind::new(ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
     ObjectKind::new("apps/v1", "DaemonSet", "daemonsets").namespaced(),
-    ObjectKind::new("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets").namespaced(),
     ObjectKind::new(
         ADMISSION,
         "ValidatingAdmissionPolicyBinding",

@@ -11,7 +11,7 @@
 //!
 //! Installed are the node agents, the policies and the webhooks. Each is compared with what there is, at every change and
 //! once a minute, and applied if it differs; what carries our label and is no longer wanted is removed. The oldest object
-//! counts; others say that they do not.
+//! that is not being deleted counts; others say that they do not.
 //!
 //! | file | holds |
 //! |---|---|
@@ -31,6 +31,7 @@ mod webhooks;
 pub use controller::{Installer, run};
 pub use follow::{Followed, follow};
 pub use kinds::{ObjectKind, kind_of};
+pub(crate) use plan::elected;
 
 /// The Service that API servers reach webhooks by.
 pub const SERVICE: &str = "corten-operator";

@@ -1,6 +1,6 @@
 //! What is installed, as the KubeVirt object says. Pure.
 
-use super::webhooks::webhooks;
+use super::webhooks::{guard_of_definitions, webhooks};
 use crate::Settings;
 use crate::settings::given;
 use corten_resources::cluster::manifests::{Images, installed_in};
@@ -28,7 +28,7 @@ pub(super) fn objects(source: Source<'_>) -> Vec<Value> {
     let mut objects = installed_in(&Images::default(), source.namespace);
     objects.extend(webhooks(source.namespace, source.bundle));
     for object in &mut objects {
-        object["metadata"]["labels"][MANAGED_BY.0] = json!(MANAGED_BY.1);
+        mark(object);
         if object["metadata"]["namespace"].is_string() {
             object["metadata"]["namespace"] = json!(source.namespace);
         }
@@ -37,6 +37,17 @@ pub(super) fn objects(source: Source<'_>) -> Vec<Value> {
         }
     }
     objects
+}
+
+/// What is to be there as long as there are VirtualMachineInstances, although there is no KubeVirt object.
+pub(super) fn without_installation(namespace: &str, bundle: &str) -> Vec<Value> {
+    let mut guard = guard_of_definitions(namespace, bundle);
+    mark(&mut guard);
+    vec![guard]
+}
+
+fn mark(object: &mut Value) {
+    object["metadata"]["labels"][MANAGED_BY.0] = json!(MANAGED_BY.1);
 }
 
 /// What stands for all of it but the certificates, which change without anything else.

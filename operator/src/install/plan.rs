@@ -9,13 +9,32 @@ use serde_json::Value;
 /// Keeps the KubeVirt object until what it installed is gone.
 pub(super) const FINALIZER: &str = "foregroundDeleteKubeVirt";
 
-/// The object that counts: the oldest.
-pub(super) fn elected(objects: &[KubeVirt]) -> Option<&KubeVirt> {
-    let age = |object: &KubeVirt| {
-        let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created.unwrap_or(Timestamp::MAX), object.namespace(), object.name_any())
+/// The object that counts: the oldest of those that stay. If all are being deleted, the oldest of them takes down what is
+/// installed.
+pub(crate) fn elected<K: ResourceExt>(objects: &[K]) -> Option<&K> {
+    let age = |object: &K| {
+        let meta = object.meta();
+        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+        let is_going = meta.deletion_timestamp.is_some();
+        (is_going, created.unwrap_or(Timestamp::MAX), object.namespace(), object.name_any())
     };
     objects.iter().min_by_key(|object| age(object))
+}
+
+/// Those that were installed for and are being deleted while another counts now: what they installed is its.
+pub(super) fn handed_over<'a>(
+    objects: &'a [KubeVirt],
+    elected: Option<&'a KubeVirt>,
+) -> impl Iterator<Item = &'a KubeVirt> {
+    objects.iter().filter(move |object| {
+        elected.is_some_and(|elected| elected.uid() != object.uid())
+            && object.metadata.deletion_timestamp.is_some()
+            && is_held(object)
+    })
+}
+
+fn is_held(object: &KubeVirt) -> bool {
+    object.finalizers().iter().any(|name| name == FINALIZER)
 }
 
 /// What was observed.
@@ -23,11 +42,12 @@ pub(super) fn elected(objects: &[KubeVirt]) -> Option<&KubeVirt> {
 pub(super) struct Observed<'a> {
     /// The object that counts, if there is one.
     pub(super) object: Option<&'a KubeVirt>,
-    /// What should be there. Nothing as long as it cannot be known, for want of certificates.
+    /// What should be there; without an object that stays, as long as there are VirtualMachineInstances. Nothing as long as it
+    /// cannot be known, for want of certificates.
     pub(super) wanted: Option<&'a [Value]>,
     /// What is there and carries our label.
     pub(super) live: &'a [Value],
-    /// How many VirtualMachineInstances there are. It is only asked for if there is something to take away.
+    /// How many VirtualMachineInstances there are. It is only asked for if there is no object that stays.
     pub(super) machines: Option<i64>,
 }
 
@@ -57,15 +77,11 @@ pub(super) fn plan(observed: Observed<'_>) -> Plan {
         return leave(observed);
     }
     let Some(wanted) = observed.wanted else { return Plan::default() };
-    let held =
-        observed.object.is_some_and(|it| it.finalizers().iter().any(|name| name == FINALIZER));
-    let missing = |wanted: &&Value| {
-        !observed.live.iter().any(|live| is_same(live, wanted) && holds(live, wanted))
-    };
+    let held = observed.object.is_some_and(is_held);
     let unwanted = |live: &&Value| !wanted.iter().any(|wanted| is_same(live, wanted));
     Plan {
         hold: !held,
-        apply: wanted.iter().filter(missing).cloned().collect(),
+        apply: missing(observed),
         remove: in_order(observed.live.iter().filter(unwanted)),
         ..Plan::default()
     }
@@ -75,15 +91,25 @@ fn leave(observed: Observed<'_>) -> Plan {
     match observed.machines {
         Some(0) => Plan {
             remove: in_order(observed.live.iter()),
-            release: observed.live.is_empty()
-                && observed
-                    .object
-                    .is_some_and(|it| it.finalizers().iter().any(|name| name == FINALIZER)),
+            release: observed.live.is_empty() && observed.object.is_some_and(is_held),
             ..Plan::default()
         },
-        // As long as it is not known how many there are, nothing is taken away.
-        unknown_or_some => Plan { blocked_by: unknown_or_some, ..Plan::default() },
+        // As long as it is not known how many there are, nothing is taken away; and what guards them is kept as it should be.
+        unknown_or_some => Plan {
+            apply: if unknown_or_some.is_some() { missing(observed) } else { Vec::new() },
+            blocked_by: unknown_or_some,
+            ..Plan::default()
+        },
     }
+}
+
+/// What is wanted and is not there, or differs.
+fn missing(observed: Observed<'_>) -> Vec<Value> {
+    let is_there = |wanted: &Value| {
+        observed.live.iter().any(|live| is_same(live, wanted) && holds(live, wanted))
+    };
+    let wanted = observed.wanted.unwrap_or_default().iter();
+    wanted.filter(|wanted| !is_there(wanted)).cloned().collect()
 }
 
 /// Webhooks first, as what they ask may end with the rest. Those that are on their way out already need no second word.
@@ -118,6 +144,7 @@ fn holds(live: &Value, wanted: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::objects::tests::made;
+    use super::super::objects::without_installation;
     use super::*;
     use corten_resources::types::KubeVirtSpec;
     use serde_json::json;
@@ -163,7 +190,11 @@ mod tests {
         let rotated = made(&KubeVirtSpec::default(), "new");
         assert_eq!(
             kinds(&see(&stored(&rotated)).apply),
-            ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"]
+            [
+                "ValidatingWebhookConfiguration",
+                "ValidatingWebhookConfiguration",
+                "MutatingWebhookConfiguration"
+            ]
         );
     }
 
@@ -243,6 +274,23 @@ mod tests {
     }
 
     #[test]
+    fn without_an_object_definitions_are_kept_as_long_as_there_are_machines() {
+        let wanted = without_installation("kubevirt", "pem");
+        let see = |live: &[Value], machines| {
+            plan(Observed { object: None, wanted: Some(&wanted), live, machines })
+        };
+        assert_eq!(see(&[], Some(0)), Plan::default());
+        let guarded = see(&[], Some(2));
+        assert_eq!(guarded.apply[0]["metadata"]["name"], "corten-definitions");
+        assert_eq!((guarded.apply.len(), guarded.blocked_by), (1, Some(2)));
+        let live = stored(&wanted);
+        assert_eq!(see(&live, Some(2)).apply, [Value::Null; 0]);
+        assert_eq!(see(&live, Some(0)).remove, live);
+        // Part of an installation, it is the same.
+        assert!(made(&KubeVirtSpec::default(), "pem").contains(&wanted[0]));
+    }
+
+    #[test]
     fn the_oldest_object_counts() {
         let named = |name: &str, at: &str| {
             kubevirt(|it| {
@@ -256,6 +304,22 @@ mod tests {
             named("a", "2026-01-02T00:00:00Z"),
         ];
         assert_eq!(elected(&objects).unwrap().name_any(), "a");
-        assert_eq!(elected(&[]), None);
+        assert_eq!(elected::<KubeVirt>(&[]), None);
+    }
+
+    #[test]
+    fn one_that_is_being_deleted_counts_no_more_if_another_stays() {
+        let newer = kubevirt(|it| {
+            it["metadata"]["name"] = json!("newer");
+            it["metadata"]["uid"] = json!("v");
+            it["metadata"]["creationTimestamp"] = json!("2026-01-05T00:00:00Z");
+        });
+        let objects = [deleted(), newer];
+        let counts = elected(&objects);
+        assert_eq!(counts, Some(&objects[1]));
+        assert_eq!(handed_over(&objects, counts).collect::<Vec<_>>(), [&objects[0]]);
+        let counts = elected(&objects[..1]);
+        assert_eq!(counts, Some(&objects[0]));
+        assert_eq!(handed_over(&objects[..1], counts).count(), 0);
     }
 }

@@ -4,12 +4,10 @@
 //! makes them: so the operator and the agents report, finalizers are taken away and VMs end also while nobody answers.
 
 use super::SERVICE;
+use corten_resources::cluster::manifests::{DEFINITIONS_GUARD, OPERATOR};
 use corten_resources::cluster::{GROUP, VERSION};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-
-/// Name of both configurations.
-const NAME: &str = "corten-operator";
 
 /// Kinds whose objects are filled in.
 const FILLED_IN: [&str; 4] = [
@@ -21,12 +19,7 @@ const FILLED_IN: [&str; 4] = [
 
 /// Webhooks that trust these authorities.
 pub(super) fn webhooks(namespace: &str, bundle: &str) -> Vec<Value> {
-    let client = |path: String| {
-        json!({
-            "caBundle": ByteString(bundle.as_bytes().to_vec()),
-            "service": { "name": SERVICE, "namespace": namespace, "path": path, "port": 443 },
-        })
-    };
+    let client = |path: String| client(namespace, bundle, &path);
     let mutating = FILLED_IN.map(|plural| {
         let mut webhook =
             webhook(&format!("{plural}-mutator"), &client(format!("/mutate/{plural}")));
@@ -50,29 +43,45 @@ pub(super) fn webhooks(namespace: &str, bundle: &str) -> Vec<Value> {
         webhook("kubevirts-validator", &client("/validate/kubevirts".to_owned()));
     installation["rules"] = rules(GROUP, VERSION, "kubevirts", &["CREATE", "UPDATE", "DELETE"]);
     installation["matchConditions"] = json!([spec_changes()]);
-    let definitions = "customresourcedefinitions";
-    let mut kept =
-        webhook("customresourcedefinitions-validator", &client(format!("/validate/{definitions}")));
-    kept["rules"] = rules("apiextensions.k8s.io", "v1", definitions, &["DELETE"]);
-    // Nobody else's definitions depend on us.
-    let ours = format!("request.name.matches('^[a-z]+[.]{}$')", GROUP.replace('.', "[.]"));
-    kept["matchConditions"] = json!([{ "name": "ours", "expression": ours }]);
-    validating.extend([installation, kept]);
-    let configuration = |kind: &str, webhooks: Value| {
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": {
-                "name": NAME,
-                "labels": { "app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "corten" },
-            },
-            "webhooks": webhooks,
-        })
-    };
+    validating.push(installation);
     vec![
-        configuration("ValidatingWebhookConfiguration", json!(validating)),
-        configuration("MutatingWebhookConfiguration", json!(mutating)),
+        guard_of_definitions(namespace, bundle),
+        configuration("ValidatingWebhookConfiguration", OPERATOR, &json!(validating)),
+        configuration("MutatingWebhookConfiguration", OPERATOR, &json!(mutating)),
     ]
+}
+
+/// Keeps our definitions while VirtualMachineInstances exist: with a definition go all objects of its kind. It is an object of
+/// its own, as it is wanted also where there is no KubeVirt object.
+pub(super) fn guard_of_definitions(namespace: &str, bundle: &str) -> Value {
+    let definitions = "customresourcedefinitions";
+    let client = client(namespace, bundle, &format!("/validate/{definitions}"));
+    let mut guard = webhook(&format!("{definitions}-validator"), &client);
+    guard["rules"] = rules("apiextensions.k8s.io", "v1", definitions, &["DELETE"]);
+    // Nobody else's definitions depend on us. Where all are deleted at once, the request names none of them.
+    let ours =
+        format!("oldObject.metadata.name.matches('^[a-z]+[.]{}$')", GROUP.replace('.', "[.]"));
+    guard["matchConditions"] = json!([{ "name": "ours", "expression": ours }]);
+    configuration("ValidatingWebhookConfiguration", DEFINITIONS_GUARD, &json!([guard]))
+}
+
+fn configuration(kind: &str, name: &str, webhooks: &Value) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "labels": { "app.kubernetes.io/name": OPERATOR, "app.kubernetes.io/part-of": "corten" },
+        },
+        "webhooks": webhooks,
+    })
+}
+
+fn client(namespace: &str, bundle: &str, path: &str) -> Value {
+    json!({
+        "caBundle": ByteString(bundle.as_bytes().to_vec()),
+        "service": { "name": SERVICE, "namespace": namespace, "path": path, "port": 443 },
+    })
 }
 
 fn webhook(name: &str, client: &Value) -> Value {
@@ -115,7 +124,9 @@ mod tests {
 
     #[test]
     fn they_are_whole_as_kubernetes_types_read_them() {
-        let [validating, mutating] = webhooks("kubevirt", "pem").try_into().unwrap();
+        let [guard, validating, mutating] = webhooks("kubevirt", "pem").try_into().unwrap();
+        let read: ValidatingWebhookConfiguration = serde_json::from_value(guard.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), guard);
         let read: ValidatingWebhookConfiguration =
             serde_json::from_value(validating.clone()).unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), validating);

@@ -2,22 +2,18 @@
 
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::names::{
-    APP_LABEL, BOOT_ID_ANNOTATION, CREATED_BY_LABEL, DEFAULT_CONTAINER_ANNOTATION,
-    DOMAIN_ANNOTATION, LAUNCH_ATTEMPT_ANNOTATION, LAUNCHER, LAUNCHER_CONTAINER, LAUNCHER_FINALIZER,
-    NODE_NAME_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, label_value, launcher_pod_name,
+    APP_LABEL, CREATED_BY_LABEL, DEFAULT_CONTAINER_ANNOTATION, DOMAIN_ANNOTATION, LAUNCHER,
+    LAUNCHER_CONTAINER, LAUNCHER_FINALIZER, REPORTED_ANNOTATIONS, REPORTED_LABELS, VM_NAME_LABEL,
+    VMI_ID_LABEL, label_value, launcher_pod_name,
 };
-use corten_resources::validate::{Finding, check_annotations};
+use corten_resources::validate::{Finding, check_annotations, runs_otherwise};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use std::collections::BTreeMap;
 
 /// Annotations that speak of the object itself, not of what it runs.
-const KEPT_BACK: [&str; 4] = [
-    LAUNCH_ATTEMPT_ANNOTATION,
-    BOOT_ID_ANNOTATION,
-    "kubevirt.io/latest-observed-api-version",
-    "kubevirt.io/storage-observed-api-version",
-];
+const KEPT_BACK: [&str; 2] =
+    ["kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version"];
 
 /// kubectl's own, such as the object as it was last applied: with all that is meant for the guest.
 const KUBECTL: &str = "kubectl.kubernetes.io/";
@@ -40,7 +36,7 @@ pub(super) fn of_pod(vmi: &VirtualMachineInstance, attempt: u32) -> Result<Objec
 fn labels(vmi: &VirtualMachineInstance, name: &str, uid: &str) -> BTreeMap<String, String> {
     let mut labels = vmi.metadata.labels.clone().unwrap_or_default();
     // Written on the object once its Pod has a node; on a Pod of a later attempt it would name the earlier one's.
-    labels.remove(NODE_NAME_LABEL);
+    labels.retain(|key, _| !REPORTED_LABELS.contains(&key.as_str()));
     labels.insert(APP_LABEL.to_owned(), LAUNCHER.to_owned());
     labels.insert(CREATED_BY_LABEL.to_owned(), uid.to_owned());
     labels.insert(VM_NAME_LABEL.to_owned(), label_value(name));
@@ -60,7 +56,10 @@ fn annotations(
     {
         return Err(refused);
     }
-    annotations.retain(|key, _| !key.starts_with(KUBECTL) && !KEPT_BACK.contains(&key.as_str()));
+    let of_itself = |key: &str| REPORTED_ANNOTATIONS.contains(&key) || KEPT_BACK.contains(&key);
+    // Its user was warned of those that would run it under another profile.
+    annotations
+        .retain(|key, _| !key.starts_with(KUBECTL) && !of_itself(key) && !runs_otherwise(key));
     annotations.insert(DOMAIN_ANNOTATION.to_owned(), name.to_owned());
     annotations.insert(DEFAULT_CONTAINER_ANNOTATION.to_owned(), LAUNCHER_CONTAINER.to_owned());
     Ok(annotations)

@@ -49,7 +49,8 @@ fn golden_everything_of_placement_and_resources() {
         &pod_of(|vmi| {
             vmi["metadata"]["labels"] = json!({ "app": "web", "kubevirt.io/nodeName": "left-over", "kubevirt.io": "forged" });
             vmi["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": "blue",
-                "kubectl.kubernetes.io/last-applied-configuration": "{}", "corten.kubevirt.io/launch-attempt": "3" });
+                "kubectl.kubernetes.io/last-applied-configuration": "{}", "corten.kubevirt.io/launch-attempt": "3",
+                "container.apparmor.security.beta.kubernetes.io/compute": "unconfined", "io.kubernetes.cri-o.userns-mode": "auto" });
             let spec = &mut vmi["spec"];
             spec["nodeSelector"] = json!({ "disk": "fast" });
             spec["affinity"] = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [

@@ -121,8 +121,9 @@ fn replica(set: &VirtualMachineInstanceReplicaSet, name: String) -> VirtualMachi
     let mut vmi = VirtualMachineInstance::default();
     vmi.metadata.name = Some(name);
     vmi.metadata.namespace = set.namespace();
-    vmi.metadata.labels = Some(metadata.labels);
-    vmi.metadata.annotations = Some(metadata.annotations);
+    let (labels, annotations) = metadata.handed_on();
+    vmi.metadata.labels = Some(labels);
+    vmi.metadata.annotations = Some(annotations);
     vmi.metadata.owner_references = Some(vec![owner::reference(set)]);
     vmi.spec = template.spec.unwrap_or_default();
     vmi
@@ -191,6 +192,19 @@ mod tests {
         assert_eq!(one.owner_references()[0].controller, Some(true));
         assert_eq!(one.spec, minimal_vmi(|_| ()).spec);
         assert!(plan.delete.is_empty() && plan.again.is_none());
+    }
+
+    #[test]
+    fn what_only_the_operator_says_of_an_instance_is_not_taken_from_the_template() {
+        let forged = set(1, |set| {
+            let metadata = &mut set["spec"]["template"]["metadata"];
+            metadata["labels"]["kubevirt.io/nodeName"] = json!("elsewhere");
+            metadata["annotations"]["corten.kubevirt.io/launch-attempt"] = json!("7");
+            metadata["annotations"]["corten.kubevirt.io/node-boot-id"] = json!("earlier");
+        });
+        let one = &plan(&forged, &Observed::default(), now(0)).create[0];
+        assert_eq!(one.labels().keys().collect::<Vec<_>>(), ["app"]);
+        assert_eq!(one.annotations().keys().collect::<Vec<_>>(), ["note"]);
     }
 
     #[test]

@@ -17,10 +17,9 @@ pub(super) fn instance_of(vm: &VirtualMachine, paused: bool) -> VirtualMachineIn
     vmi.metadata.name = vm.metadata.name.clone();
     vmi.metadata.namespace = vm.metadata.namespace.clone();
     vmi.metadata.owner_references = Some(vec![owner::reference(vm)]);
-    let mut labels = metadata.labels;
+    let (mut labels, mut annotations) = metadata.handed_on();
     labels.insert(VM_NAME_LABEL.to_owned(), label_value(&vm.name_any()));
     vmi.metadata.labels = Some(labels);
-    let mut annotations = metadata.annotations;
     let generation = vm.metadata.generation.unwrap_or_default().to_string();
     annotations.insert(VM_GENERATION_ANNOTATION.to_owned(), generation);
     vmi.metadata.annotations = Some(annotations);
@@ -75,6 +74,25 @@ mod tests {
         assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
         assert_eq!(owner.api_version, "kubevirt.io/v1");
         assert_eq!(vmi.spec.start_strategy, None);
+    }
+
+    #[test]
+    fn what_only_the_operator_says_of_an_instance_is_not_taken_from_the_template() {
+        let forged = vm("Always", |vm| {
+            let metadata = &mut vm["spec"]["template"]["metadata"];
+            metadata["labels"] = json!({ "app": "web", "kubevirt.io/nodeName": "elsewhere" });
+            metadata["annotations"] = json!({
+                "note": "a",
+                "corten.kubevirt.io/launch-attempt": "7",
+                "corten.kubevirt.io/node-boot-id": "earlier",
+            });
+        });
+        let vmi = instance_of(&forged, false);
+        assert_eq!(vmi.labels().keys().collect::<Vec<_>>(), ["app", VM_NAME_LABEL]);
+        assert_eq!(
+            vmi.annotations().keys().collect::<Vec<_>>(),
+            [VM_GENERATION_ANNOTATION, "note"]
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::instance::instance_of;
 use super::observe::{Instance, Observed};
 use super::printable::{Facts, printable};
 use super::revision::revision_of;
-use super::strategy::{Decision, Step, Strategy, decide, is_going};
+use super::strategy::{Decision, Step, Strategy, decide, is_going, take_up};
 use super::volumes::{self, Progress, Volumes};
 use super::{start_failure, status};
 use crate::control::{conditions, owner};
@@ -102,6 +102,7 @@ pub fn plan(vm: &VirtualMachine, observed: &Observed, now: Timestamp) -> Plan {
         }
         (Step::Start { .. }, _) => {
             wanted.state_change_requests.clone_from(&vm.status.state_change_requests);
+            take_up(&mut wanted.state_change_requests, &vm.spec);
         }
         (Step::Stop, Instance::Own(vmi)) => plan.delete = Some(Arc::clone(vmi)),
         _ => {}

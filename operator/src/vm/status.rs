@@ -3,6 +3,7 @@
 use super::instance::generation_of;
 use super::plan::Problem;
 use super::restart;
+use super::strategy::take_up;
 use crate::control::conditions;
 use corten_resources::cluster::{VirtualMachine, VirtualMachineInstance};
 use corten_resources::types::{ConditionStatus, VirtualMachineInstanceSpec, VirtualMachineStatus};
@@ -98,6 +99,7 @@ pub(super) fn not_made(
     let mut status = planned.clone();
     status.run_strategy.clone_from(&vm.status.run_strategy);
     status.state_change_requests.clone_from(&vm.status.state_change_requests);
+    take_up(&mut status.state_change_requests, &vm.spec);
     status.conditions.clone_from(&vm.status.conditions);
     follow(&mut status, None, now);
     conditions::clear(&mut status.conditions, RESTART_REQUIRED);

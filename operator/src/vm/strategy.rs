@@ -93,7 +93,7 @@ pub(super) fn decide(
     let mut requests = pending(&status.state_change_requests, instance);
     if strategy == Strategy::Halted {
         // Whoever halts it takes back what was asked for before, by a rerun for example.
-        requests.retain(|request| is_stop(request) || is_paused(request));
+        requests.retain(|request| is_stop(request) || is_paused(request) && !is_taken_up(request));
     }
     let start = requests.iter().find(|request| is_start(request)).cloned();
     let Some(vmi) = instance else {
@@ -146,6 +146,8 @@ fn absent(
 
 const START: &str = "Start";
 const STOP: &str = "Stop";
+/// Among a paused start's data: the strategy under which it was last seen.
+const STRATEGY: &str = "runStrategy";
 
 fn is_start(request: &StateChangeRequest) -> bool {
     request.action == START
@@ -158,6 +160,21 @@ fn is_stop(request: &StateChangeRequest) -> bool {
 /// A start with processors that wait to be told to go.
 fn is_paused(request: &StateChangeRequest) -> bool {
     is_start(request) && request.data.get("paused").is_some_and(|paused| paused == "true")
+}
+
+/// Notes in paused starts that are still to be served under which strategy they were seen. Halted becomes Always for one of
+/// them once: whoever halts it then means it.
+pub(super) fn take_up(requests: &mut [StateChangeRequest], spec: &VirtualMachineSpec) {
+    let Ok(strategy) = Strategy::of(spec) else { return };
+    for request in requests.iter_mut().filter(|request| is_paused(request)) {
+        if strategy != Strategy::Halted {
+            request.data.insert(STRATEGY.to_owned(), strategy.as_str().to_owned());
+        }
+    }
+}
+
+fn is_taken_up(request: &StateChangeRequest) -> bool {
+    request.data.contains_key(STRATEGY)
 }
 
 /// Its deletion has been asked for.

@@ -202,6 +202,21 @@ fn a_paused_start_is_paused() {
 }
 
 #[test]
+fn whoever_halts_it_takes_back_a_paused_start_that_cannot_be_served() {
+    let requests = json!([{ "action": "Start", "data": { "paused": "true" } }]);
+    let mut requests: Vec<StateChangeRequest> = serde_json::from_value(requests).unwrap();
+    let spec = |strategy: &str| serde_json::from_value(json!({ "runStrategy": strategy })).unwrap();
+    take_up(&mut requests, &spec("Halted"));
+    let asked = json!(requests);
+    assert_eq!(decided(Strategy::Halted, None, &asked).step, ALWAYS);
+    take_up(&mut requests, &spec("Always"));
+    let seen = json!(requests);
+    assert_eq!(decided(Strategy::Always, None, &seen).step, Step::Start { paused: true });
+    let taken_back = Decision { step: NOTHING, requests: Vec::new() };
+    assert_eq!(decided(Strategy::Halted, None, &seen), taken_back);
+}
+
+#[test]
 fn a_stop_takes_back_the_starts_before_it() {
     let requests = json!([{ "action": "Start" }, { "action": "Stop", "uid": "an earlier one" }]);
     let taken_back = Decision { step: NOTHING, requests: Vec::new() };

@@ -49,9 +49,11 @@ pub(super) fn delete(
             plan.delete(pod);
         }
     }
-    if observed.pod.is_none() && !vmi.status.phase.is_final() {
-        // Its Pod is gone without a word: what is known is its node.
-        for node in vmi.status.active_pods.clone().into_values() {
+    if !vmi.status.phase.is_final() {
+        // A Pod that it lists and that is gone without a word: what is known is its node.
+        let is_there = |uid: &String| own.iter().any(|pod| pod.uid().as_ref() == Some(uid));
+        let listed = vmi.status.active_pods.clone();
+        for (_, node) in listed.into_iter().filter(|(uid, _)| !is_there(uid)) {
             let there = observed.nodes.get(&node).map(AsRef::as_ref);
             match fate_on(there, status::noted_boot_id(vmi)) {
                 Fate::Dead(found) => proof = Some(found),

@@ -2,6 +2,7 @@
 
 use corten_resources::names::LAUNCHER_CONTAINER;
 use corten_resources::types::Phase;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 use std::time::Duration;
@@ -80,11 +81,15 @@ pub(super) fn setback(pod: &core::Pod, phase: Phase) -> Option<Setback> {
         let (reason, message) = disruption.filter(|_| !ended_by_itself(pod))?;
         (Some(reason.to_owned()), Some(message.to_owned()))
     } else {
+        // What the runtime could not start tells why itself.
+        let unstarted = terminated(pod);
         let reason = status.and_then(|status| status.reason.clone());
+        let reason = reason.or_else(|| disruption.map(|(reason, _)| reason.to_owned()));
         let message = status.and_then(|status| status.message.clone());
+        let message = message.or_else(|| disruption.map(|(_, message)| message.to_owned()));
         (
-            reason.or_else(|| disruption.map(|(reason, _)| reason.to_owned())),
-            message.or_else(|| disruption.map(|(_, message)| message.to_owned())),
+            reason.or_else(|| unstarted.and_then(|end| end.reason.clone())),
+            message.or_else(|| unstarted.and_then(|end| end.message.clone())),
         )
     };
     Some(Setback {
@@ -107,11 +112,16 @@ pub(super) fn disruption(pod: &core::Pod) -> Option<(&str, &str)> {
 }
 
 /// The container has a state other than waiting. kubelet makes one up for a container that it never started, or cannot
-/// find any more: that one has no time of its start.
+/// find any more: that one has no time of its start. One that the runtime could not start began at the beginning of time.
 fn ever_ran(pod: &core::Pod) -> bool {
     let state = container(pod).and_then(|status| status.state.as_ref());
     let is_real = |end: &core::ContainerStateTerminated| {
-        end.reason.as_deref() != Some("ContainerStatusUnknown") || end.started_at.is_some()
+        let has_begun = end.started_at.as_ref().is_some_and(|time| time.0 > Timestamp::UNIX_EPOCH);
+        let is_made_up = matches!(
+            end.reason.as_deref(),
+            Some("ContainerStatusUnknown" | "StartError" | "ContainerCannotRun")
+        );
+        has_begun || !is_made_up
     };
     state.is_some_and(|state| {
         state.running.is_some() || state.terminated.as_ref().is_some_and(is_real)
@@ -350,6 +360,20 @@ mod tests {
             assert_eq!(setback(&pod, Phase::Running), None, "the VM ran");
         }
         assert!(setback(&exited(&made_up), Phase::Scheduling).is_some());
+    }
+
+    #[test]
+    fn what_the_runtime_could_not_start_is_a_setback_and_tells_why() {
+        let unstarted = json!({ "exitCode": 128, "reason": "StartError", "message": "no room for its cgroup",
+            "startedAt": "1970-01-01T00:00:00Z" });
+        let found = setback(&exited(&unstarted), Phase::Scheduling).unwrap();
+        assert_eq!(
+            (found.reason.as_str(), found.message.as_str()),
+            ("StartError", "no room for its cgroup")
+        );
+        let started =
+            json!({ "exitCode": 128, "reason": "StartError", "startedAt": "2026-01-01T00:00:00Z" });
+        assert_eq!(setback(&exited(&started), Phase::Scheduling), None);
     }
 
     #[test]

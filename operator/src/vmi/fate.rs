@@ -8,11 +8,11 @@
 //! | the Pod never had a node, and never will | the API server: it binds no Pod that is being deleted |
 //! | the container ended, or the Pod was not admitted | kubelet |
 //! | the Node is deleted | whoever runs the machines |
-//! | the Node has the taint `node.kubernetes.io/out-of-service` | an administrator |
+//! | the Node has the taint `node.kubernetes.io/out-of-service:NoExecute`, and is not ready | an administrator |
 //! | the node was booted since the launcher was seen running | kubelet |
 
 use super::ending::has_ended;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 
 /// By which an administrator vouches that a node is switched off.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -98,16 +98,22 @@ pub(super) fn boot_id(node: &Node) -> Option<&str> {
     Some(info.boot_id.as_str()).filter(|id| !id.is_empty())
 }
 
+/// Somebody vouches that it is switched off, and nothing speaks against it: a node that reports itself ready runs, whatever
+/// it was marked with.
 pub(super) fn is_out_of_service(node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-    taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == OUT_OF_SERVICE))
+    let is_it = |taint: &Taint| taint.key == OUT_OF_SERVICE && taint.effect == "NoExecute";
+    taints.is_some_and(|taints| taints.iter().any(is_it)) && ready(node) != Some("True")
 }
 
 /// Its kubelet reports, be it that it is not well. The control plane says Unknown once it has not for a while.
 pub(super) fn answers(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let ready = conditions.and_then(|all| all.iter().find(|one| one.type_ == "Ready"));
-    ready.is_some_and(|ready| ready.status != "Unknown")
+    ready(node).is_some_and(|status| status != "Unknown")
+}
+
+fn ready(node: &Node) -> Option<&str> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|one| one.type_ == "Ready").map(|ready| ready.status.as_str())
 }
 
 /// The boot in which the container of a Pod was seen running, if that is certain: the node's kubelet has reported on the
@@ -151,10 +157,11 @@ mod tests {
             Some(node("node1", |node| node["status"]["conditions"][0]["status"] = json!("Unknown")))
         };
         let unheard = || Some(node("node1", |node| node["status"]["conditions"] = json!([])));
-        let fenced = || {
+        let marked = |ready: &str, effect: &str| {
             Some(node("node1", |node| {
-                node["status"]["conditions"][0]["status"] = json!("Unknown");
-                node["spec"]["taints"] = json!([{ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute" }]);
+                node["status"]["conditions"][0]["status"] = json!(ready);
+                node["spec"]["taints"] =
+                    json!([{ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": effect }]);
             }))
         };
         let drained = || {
@@ -198,7 +205,25 @@ mod tests {
                 dead(Proof::NeverPlaced),
             ),
             ("its Node is gone", pod(|_| ()), None, dead(Proof::NodeDeleted)),
-            ("its Node is out of service", pod(|_| ()), fenced(), dead(Proof::OutOfService)),
+            (
+                "out of service",
+                pod(|_| ()),
+                marked("Unknown", "NoExecute"),
+                dead(Proof::OutOfService),
+            ),
+            ("and unwell", pod(|_| ()), marked("False", "NoExecute"), dead(Proof::OutOfService)),
+            (
+                "it is said to be, but is ready",
+                pod(|_| ()),
+                marked("True", "NoExecute"),
+                Fate::Alive,
+            ),
+            (
+                "only new Pods stay away",
+                pod(|_| ()),
+                marked("Unknown", "NoSchedule"),
+                Fate::Unknown,
+            ),
             ("its node was booted again", pod(|_| ()), rebooted(), dead(Proof::Rebooted)),
         ];
         for (case, pod, node, expected) in table {

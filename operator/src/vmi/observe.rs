@@ -3,11 +3,13 @@
 use super::claims::used;
 use super::conditions::{PATIENCE, awaited_for};
 use super::fate::node_name;
-use super::plan::LOOK_AGAIN;
+use super::plan::{LOOK_AGAIN, created_by, is_held};
 use crate::failure::chain;
 use crate::pod::Claims;
 use corten_resources::cluster::VirtualMachineInstance;
-use corten_resources::names::{LAUNCH_ATTEMPT_ANNOTATION, launcher_pod_name};
+use corten_resources::names::{
+    LAUNCH_ATTEMPT_ANNOTATION, VM_NAME_LABEL, label_value, launcher_pod_name,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
@@ -24,6 +26,8 @@ pub struct Observed {
     pub pod: Option<Arc<Pod>>,
     /// Those of attempts before.
     pub earlier: Vec<Arc<Pod>>,
+    /// Those that an earlier object of the same name has left, if this one has none yet.
+    pub left: Vec<Arc<Pod>>,
     /// Nodes of Pods that are there, or were, by name. One that is missing has been deleted.
     pub nodes: BTreeMap<String, Arc<Node>>,
     /// Claims that its volumes use, as far as they are there.
@@ -99,12 +103,13 @@ pub(super) async fn observe(
         pod = api.get_opt(&launcher_pod_name(&name, &uid, attempt)).await?.map(Arc::new);
     }
     let earlier: Vec<_> = (attempt.saturating_sub(EARLIER)..attempt).filter_map(stored).collect();
+    let left = if pod.is_none() { left_by_others(vmi, &stores.pods) } else { Vec::new() };
     let claims = used(&vmi.spec).filter_map(|used| {
         let key = ObjectRef::new(used.claim).within(&namespace);
         Some((used.claim.to_owned(), stores.claims.get(&key)?))
     });
     let claims = claims.collect();
-    let named = pod.iter().chain(&earlier).filter_map(|pod| node_name(pod));
+    let named = pod.iter().chain(&earlier).chain(&left).filter_map(|pod| node_name(pod));
     let listed = vmi.status.active_pods.values().map(String::as_str);
     let nodes = nodes(named.chain(listed).collect(), &stores.nodes, client).await?;
     let said = match &pod {
@@ -117,7 +122,19 @@ pub(super) async fn observe(
         }
         _ => None,
     };
-    Ok(Observed { pod, earlier, nodes, claims, said })
+    Ok(Observed { pod, earlier, left, nodes, claims, said })
+}
+
+/// Pods of objects that had the name before: their VM has the same disks.
+fn left_by_others(vmi: &VirtualMachineInstance, pods: &Store<Pod>) -> Vec<Arc<Pod>> {
+    let (namespace, name, uid) = (vmi.namespace(), label_value(&vmi.name_any()), vmi.uid());
+    let is_left = |pod: &&Arc<Pod>| {
+        pod.namespace() == namespace
+            && pod.labels().get(VM_NAME_LABEL) == Some(&name)
+            && is_held(pod)
+            && created_by(pod).is_some_and(|by| Some(by) != uid.as_deref())
+    };
+    pods.state().iter().filter(is_left).map(Arc::clone).collect()
 }
 
 /// Nodes of these names. That one is gone is proof of death for what ran there, so a cache is not enough for it.

@@ -10,7 +10,7 @@ use super::start::start;
 use super::status;
 use crate::Settings;
 use corten_resources::cluster::VirtualMachineInstance;
-use corten_resources::names::LAUNCHER_FINALIZER;
+use corten_resources::names::{APP_LABEL, CREATED_BY_LABEL, LAUNCHER, LAUNCHER_FINALIZER};
 use corten_resources::types::{ConditionStatus, Phase};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -56,7 +56,7 @@ impl Plan {
 
     /// Lets a Pod go that is ours to hold.
     pub(super) fn release(&mut self, pod: &Arc<Pod>) {
-        if pod.finalizers().iter().any(|name| name == LAUNCHER_FINALIZER) {
+        if is_held(pod) {
             self.release.push(Arc::clone(pod));
         }
     }
@@ -102,7 +102,7 @@ pub(super) fn fate_of(vmi: &VirtualMachineInstance, pod: &Pod, observed: &Observ
     fate(pod, observed.node_of(pod), noted)
 }
 
-fn is_dead(vmi: &VirtualMachineInstance, pod: &Pod, observed: &Observed) -> bool {
+pub(super) fn is_dead(vmi: &VirtualMachineInstance, pod: &Pod, observed: &Observed) -> bool {
     matches!(fate_of(vmi, pod, observed), Fate::Dead(_))
 }
 
@@ -153,7 +153,7 @@ pub(super) fn unresponsive(
     };
     let message = format!(
         "node {node} does not answer and may still run the VM: {waiting}; bring the node back, or make sure that it is off and \
-         delete its Node or give it the taint node.kubernetes.io/out-of-service"
+         delete its Node or give it the taint node.kubernetes.io/out-of-service:NoExecute"
     );
     let known = status::reason(vmi, status::READY) == Some(super::NODE_UNRESPONSIVE);
     let why = Some((super::NODE_UNRESPONSIVE, message.as_str()));
@@ -168,17 +168,33 @@ pub(super) fn is_going(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// The Pod is controlled by this very object, not by an earlier one of the same name.
+/// The Pod is that of this very object, not of an earlier one of the same name.
 ///
 /// Kind and group count: a policy lets nobody but the operator name a VirtualMachineInstance as a Pod's controller, but
-/// anybody may name something else, with any uid.
+/// anybody may name something else, with any uid. Who deletes an object without its dependents has the reference taken
+/// away; what the Pod runs is the object's all the same, by labels that the policy keeps as they are.
 pub(super) fn is_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+    let Some(uid) = vmi.uid() else { return false };
     let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
-    owner.is_some_and(|owner| {
-        let group = owner.api_version.split_once('/').map(|(group, _)| group);
-        owner.kind == VirtualMachineInstance::kind(&())
-            && group == Some(&*VirtualMachineInstance::group(&()))
-            && owner.name == vmi.name_any()
-            && vmi.uid().is_some_and(|uid| uid == owner.uid)
-    })
+    match owner {
+        Some(owner) => {
+            let group = owner.api_version.split_once('/').map(|(group, _)| group);
+            owner.kind == VirtualMachineInstance::kind(&())
+                && group == Some(&*VirtualMachineInstance::group(&()))
+                && owner.name == vmi.name_any()
+                && uid == owner.uid
+        }
+        None => is_held(pod) && created_by(pod) == Some(uid.as_str()),
+    }
+}
+
+/// Our finalizer keeps the Pod until it is proven that nothing of it runs.
+pub(super) fn is_held(pod: &Pod) -> bool {
+    pod.finalizers().iter().any(|name| name == LAUNCHER_FINALIZER)
+}
+
+/// Uid of the object that a launcher Pod was made for.
+pub(super) fn created_by(pod: &Pod) -> Option<&str> {
+    let is_launcher = pod.labels().get(APP_LABEL).is_some_and(|app| app == LAUNCHER);
+    pod.labels().get(CREATED_BY_LABEL).filter(|_| is_launcher).map(String::as_str)
 }

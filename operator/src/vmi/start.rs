@@ -7,7 +7,7 @@ use super::fate::{Fate, fate_on};
 use super::live::next_attempt;
 use super::notice::Notice;
 use super::observe::{Observed, attempt};
-use super::plan::{LOOK_AGAIN, Plan, end, node_lost, pod_gone, unresponsive};
+use super::plan::{LOOK_AGAIN, Plan, end, is_dead, node_lost, pod_gone, unresponsive};
 use super::status;
 use crate::Settings;
 use crate::pod::launcher_pod;
@@ -55,6 +55,15 @@ pub(super) fn create(
     now: Timestamp,
     plan: &mut Plan,
 ) {
+    if let Some(pod) = observed.left.iter().find(|pod| !is_dead(vmi, pod, observed)) {
+        let message = format!(
+            "Pod {} of an earlier VirtualMachineInstance of this name may still run the VM: it is deleted, and this one starts once its end is proven",
+            pod.name_any()
+        );
+        let reason = "EarlierPodRuns".to_owned();
+        hinder(vmi, Hindrance { reason, message, event: Some("SyncFailed") }, now, plan);
+        return plan.look_again(LOOK_AGAIN);
+    }
     let claims = standing(&vmi.spec, &observed.claims);
     if let Some(hindrance) = hindrance(&claims) {
         if let Some(waiting) = &claims.data_volumes {

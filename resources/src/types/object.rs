@@ -9,6 +9,7 @@ use super::{
     VirtualMachineInstanceSpec, VirtualMachineInstanceStatus, VirtualMachineSpec,
     VirtualMachineStatus,
 };
+use crate::names::{REPORTED_ANNOTATIONS, REPORTED_LABELS};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -161,6 +162,16 @@ object! {
         pub namespace: String,
         /// What tells it from an earlier object of the same name.
         pub uid: String,
+    }
+}
+
+impl ObjectMeta {
+    /// Labels and annotations of a template as the VirtualMachineInstance made from it has them: without what only Corten
+    /// says of one.
+    pub fn handed_on(mut self) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+        self.labels.retain(|key, _| !REPORTED_LABELS.contains(&key.as_str()));
+        self.annotations.retain(|key, _| !REPORTED_ANNOTATIONS.contains(&key.as_str()));
+        (self.labels, self.annotations)
     }
 }
 

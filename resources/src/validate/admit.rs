@@ -33,8 +33,13 @@ pub fn admit(kind: Kind, old: Option<&Value>, new: &Value, scope: Scope) -> Vec<
     let judged = match kind {
         Kind::Instance => judged(new, scope, |vmi: &VirtualMachineInstance| {
             let mut findings = Findings::default();
+            // On one that is there they are Corten's own.
+            if old.is_none() {
+                metadata::reported("metadata", &vmi.metadata, scope, &mut findings);
+            }
             let annotations = &vmi.metadata.annotations;
             findings.extend(annotations::check("metadata.annotations", annotations));
+            findings.extend(annotations::kept_back("metadata.annotations", annotations, scope));
             findings.add(instance(&vmi.spec, scope), Some);
             (findings, &vmi.metadata, &vmi.other)
         }),

@@ -41,13 +41,23 @@ pub fn decode<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
     {
         members.insert("metadata".to_owned(), Value::Object(Map::new()));
     }
+    read("", rest)
+}
+
+/// What does not fit in a part of an object that is kept as it was sent. `outer` is the part's path.
+#[cfg(feature = "cluster")]
+pub(super) fn misfits<T: DeserializeOwned>(outer: &str, part: Value) -> Vec<Finding> {
+    read::<T>(outer, part).findings
+}
+
+fn read<T: DeserializeOwned>(outer: &str, mut rest: Value) -> Decoded<T> {
     let mut findings = Vec::new();
     loop {
         let error = match serde_path_to_error::deserialize(&rest) {
             Ok(object) => return Decoded { object: Some(object), findings },
             Err(error) => error,
         };
-        let path = path(error.path());
+        let path = path(outer, error.path());
         let place = place(&mut rest, error.path());
         let found = place.as_deref().cloned().unwrap_or_default();
         // Of a value that could not be taken out what is around it is, and that was told.
@@ -66,11 +76,13 @@ pub fn decode<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
 }
 
 /// From `spec` on, as other findings have it.
-fn path(path: &serde_path_to_error::Path) -> String {
+fn path(outer: &str, path: &serde_path_to_error::Path) -> String {
     // The root's path is a dot, and a place that is not known a question mark.
-    match path.to_string().trim_matches(['.', '?']) {
-        "" => "spec".to_owned(),
-        path => path.to_owned(),
+    match (outer, path.to_string().trim_matches(['.', '?'])) {
+        ("", "") => "spec".to_owned(),
+        ("", path) => path.to_owned(),
+        (outer, "") => outer.to_owned(),
+        (outer, path) => format!("{outer}.{path}"),
     }
 }
 
@@ -125,6 +137,9 @@ fn words(found: &Value, said: &str) -> String {
         "f32" | "f64" => "a number",
         "a sequence" => "a list",
         "a map" | "an object" => "an object",
+        // As Kubernetes' own types name themselves.
+        "IntOrString" => "a number or a text",
+        name if name.starts_with(|letter: char| letter.is_ascii_uppercase()) => "an object",
         "an amount" => "an amount such as \"256Mi\", or a number",
         _ => return "it cannot be read: check what kind of value belongs here".to_owned(),
     };

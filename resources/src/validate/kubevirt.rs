@@ -1,7 +1,7 @@
 //! A KubeVirt object: what the installation is told.
 
 use super::Findings;
-use super::text::is_duration;
+use super::text::{is_digest, is_duration, is_registry, is_tag};
 use crate::finding::Finding;
 use crate::types::{CertificateLife, KubeVirtSpec, SelfSignedCertificates};
 
@@ -13,6 +13,9 @@ pub(super) fn check(spec: &KubeVirtSpec, findings: &mut Findings) {
     if let Some(certificates) = rotation.and_then(|rotation| rotation.self_signed.as_ref()) {
         certificate_lives(certificates, findings);
     }
+    images(spec, findings);
+    #[cfg(feature = "cluster")]
+    super::embedded::check_installation(spec, findings);
     let configuration = spec.configuration.as_ref();
     let Some(developer) = configuration.and_then(|all| all.developer_configuration.as_ref()) else {
         return;
@@ -27,6 +30,19 @@ pub(super) fn check(spec: &KubeVirtSpec, findings: &mut Findings) {
             let message = format!("the gate {gate:?} does nothing here");
             findings.push(Finding::no_effect(format!("{PATH}.featureGates[{index}]"), message));
         }
+    }
+}
+
+/// Parts of the names of images. What is no name would be rolled out to every node, where nothing can be pulled by it.
+fn images(spec: &KubeVirtSpec, findings: &mut Findings) {
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    if let Some(tag) = given(&spec.image_tag).filter(|tag| !is_tag(tag) && !is_digest(tag)) {
+        let message = format!("{tag:?} is no tag of an image such as v1.2.3, nor a digest");
+        findings.push(Finding::invalid("spec.imageTag", message));
+    }
+    if let Some(registry) = given(&spec.image_registry).filter(|text| !is_registry(text)) {
+        let message = format!("{registry:?} is no registry such as registry.example:5000/corten");
+        findings.push(Finding::invalid("spec.imageRegistry", message));
     }
 }
 

@@ -4,7 +4,7 @@ use super::Findings;
 use super::table::UNKNOWN_FIELD;
 use super::text::{is_label, is_subdomain};
 use crate::finding::Finding;
-use crate::names::GENERATED_LENGTH;
+use crate::names::{GENERATED_LENGTH, REPORTED_ANNOTATIONS, REPORTED_LABELS};
 use crate::served::Scope;
 use crate::types::{ObjectMeta, OtherFields};
 
@@ -45,6 +45,12 @@ pub(super) fn fields(path: &str, metadata: &ObjectMeta, scope: Scope, findings: 
     for name in metadata.other.keys().filter(|name| !METADATA.contains(&name.as_str())) {
         findings.push(Finding::not_served(format!("{path}.{name}"), UNKNOWN_FIELD));
     }
+    words(path, metadata, findings);
+}
+
+/// Refuses labels and annotations that no object can have. Of templates also in clusters, where the API server looks only at
+/// the object that they are in.
+pub(super) fn words(path: &str, metadata: &ObjectMeta, findings: &mut Findings) {
     for (list, words) in [("labels", &metadata.labels), ("annotations", &metadata.annotations)] {
         // In annotations the domain may have capitals, as Kubernetes has it.
         let is_good = |key: &str| match list {
@@ -63,6 +69,23 @@ pub(super) fn fields(path: &str, metadata: &ObjectMeta, scope: Scope, findings: 
             "{value:?} is no value: it has at most 63 letters, digits, dashes, underlines and dots"
         );
         findings.push(Finding::invalid(format!("{path}.labels[{key}]"), message));
+    }
+}
+
+/// Refuses what only Corten says of a VirtualMachineInstance: by it the operator judges whether a VM is dead. Without a
+/// cluster nobody does, and a copy of an object that ran in one can be run.
+pub(super) fn reported(path: &str, metadata: &ObjectMeta, scope: Scope, findings: &mut Findings) {
+    if scope != Scope::Cluster {
+        return;
+    }
+    let labels = REPORTED_LABELS.iter().filter(|key| metadata.labels.contains_key(**key));
+    let annotations =
+        REPORTED_ANNOTATIONS.iter().filter(|key| metadata.annotations.contains_key(**key));
+    let given =
+        labels.map(|key| ("labels", key)).chain(annotations.map(|key| ("annotations", key)));
+    for (list, key) in given {
+        let message = "leave it out: it is what Corten reports on a VirtualMachineInstance";
+        findings.push(Finding::invalid(format!("{path}.{list}[{key}]"), message));
     }
 }
 

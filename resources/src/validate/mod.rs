@@ -13,6 +13,7 @@
 //! | `life` | grace period, start, probes, names |
 //! | `disks`, `volumes`, `downward_api` | disks, what they hold, and that they match |
 //! | `networks` | interfaces, networks, and that they match |
+//! | `embedded` | what a Pod takes as it is, with the feature `cluster` only |
 //! | `places` | that all devices have a place |
 //! | `annotations` | what KubeVirt's users ask for by annotations |
 //! | `vm`, `replica_set`, `migration`, `kubevirt` | what the other kinds have besides their template |
@@ -24,6 +25,8 @@ mod decode;
 mod disks;
 mod domain;
 mod downward_api;
+#[cfg(feature = "cluster")]
+mod embedded;
 mod kubevirt;
 mod life;
 mod metadata;
@@ -38,7 +41,7 @@ mod volumes;
 
 pub use crate::finding::{Finding, Reason, Severity};
 pub use admit::{admit, unchanged};
-pub use annotations::check as check_annotations;
+pub use annotations::{check as check_annotations, runs_otherwise};
 pub use decode::{Decoded, decode};
 pub use metadata::is_object_name;
 pub(crate) use text::mac_address;
@@ -95,6 +98,10 @@ fn instance(spec: &VirtualMachineInstanceSpec, scope: Scope) -> Findings {
         volumes::check(spec, rules);
         networks::check(spec, rules);
         places::check(spec, scope, rules);
+        #[cfg(feature = "cluster")]
+        if scope == Scope::Cluster {
+            embedded::check(spec, rules);
+        }
     })
 }
 
@@ -147,8 +154,11 @@ fn with_template(
         if let Some(metadata) = &template.metadata {
             let path = "spec.template.metadata";
             metadata::fields(path, metadata, scope, &mut findings);
-            findings
-                .extend(annotations::check(&format!("{path}.annotations"), &metadata.annotations));
+            metadata::words(path, metadata, &mut findings);
+            metadata::reported(path, metadata, scope, &mut findings);
+            let (path, annotations) = (format!("{path}.annotations"), &metadata.annotations);
+            findings.extend(annotations::check(&path, annotations));
+            findings.extend(annotations::kept_back(&path, annotations, scope));
         }
     }
     let Some(spec) = template.and_then(|template| template.spec.as_ref()) else {

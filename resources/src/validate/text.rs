@@ -59,6 +59,40 @@ pub(super) fn is_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
+/// A tag of an image, as registries take it.
+pub(super) fn is_tag(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    (1..=128).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with(['.', '-'])
+}
+
+/// A digest of an image: `sha256:` and what it is.
+pub(super) fn is_digest(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    digits.len() == 64 && digits.bytes().all(|digit| b"0123456789abcdef".contains(&digit))
+}
+
+/// What stands before the last name of an image: a host, maybe with a port, and names behind it.
+pub(super) fn is_registry(text: &str) -> bool {
+    let mut parts = text.strip_suffix('/').unwrap_or(text).split('/');
+    let host = parts.next().unwrap_or_default();
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port.parse::<u16>().is_ok()),
+        _ => (host, true),
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let is_host = address.map_or_else(
+        || is_subdomain(&name.to_ascii_lowercase()),
+        |address| address.parse::<std::net::Ipv6Addr>().is_ok(),
+    );
+    let is_name = |name: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        name.bytes().all(|byte| inner(byte) || b"._-".contains(&byte))
+            && name.bytes().next().is_some_and(inner)
+            && name.bytes().last().is_some_and(inner)
+    };
+    is_host && port && text.len() <= 255 && parts.all(is_name)
+}
+
 /// Refuses what is not a name. Whether there is one, of which more can be said.
 pub(super) fn check_label(path: &str, text: &str, findings: &mut Findings) -> bool {
     if text.is_empty() {
@@ -131,6 +165,26 @@ mod tests {
             assert!(!is_label(name), "{name}");
         }
         assert!(is_subdomain("a.b-c.d") && !is_subdomain("a..b") && !is_subdomain(""));
+    }
+
+    #[test]
+    fn parts_of_images_are_those_of_registries() {
+        for tag in ["1", "v1.2.3-rc.1", "_a", &"x".repeat(128)] {
+            assert!(is_tag(tag), "{tag}");
+        }
+        for tag in ["", "bad tag!!", "-a", ".a", "a:b", "a/b", &"x".repeat(129)] {
+            assert!(!is_tag(tag), "{tag}");
+        }
+        let digest = format!("sha256:{}", "a1".repeat(32));
+        assert!(is_digest(&digest) && !is_digest("sha256:ab") && !is_digest(&digest[1..]));
+        for registry in
+            ["r", "r:5000/x", "registry.example/corten/", "[::1]:5000/a/b-c", "10.0.0.1"]
+        {
+            assert!(is_registry(registry), "{registry}");
+        }
+        for registry in ["", "/", "a b", "r:port", "r/A", "r//a", "https://r", "r/a:1", "r/-a"] {
+            assert!(!is_registry(registry), "{registry}");
+        }
     }
 
     #[test]

@@ -43,6 +43,53 @@ fn deletion_waits_for_pods_of_earlier_attempts_too() {
     assert!(plan.vmi.is_none() && plan.delete.len() == 1);
 }
 
+/// As the garbage collector leaves it after `kubectl delete --cascade=orphan`.
+fn stripped(mut pod: Pod) -> Pod {
+    pod.owner_references_mut().clear();
+    pod
+}
+
+#[test]
+fn deletion_without_dependents_waits_for_the_pod_all_the_same() {
+    let vmi = deleted(&running());
+    let first = planned(&vmi, Some(stripped(running_pod(&vmi))), 60);
+    assert!(first.vmi.is_none() && first.delete.len() == 1);
+    let waiting = planned(&vmi, Some(going(stripped(running_pod(&vmi)))), 61);
+    assert!(waiting.vmi.is_none() && waiting.again.is_some());
+    let ended = planned(&vmi, Some(stripped(ended_pod(&vmi, 0))), 70);
+    assert!(!after(&ended).finalizers().is_empty() && ended.release.len() == 1);
+}
+
+#[test]
+fn a_pod_of_somebody_elses_in_the_name_of_ours_does_not_hide_that_ours_may_run() {
+    let vmi = deleted(&running());
+    let foreign = |pod: Pod| {
+        let mut pod = free(stripped(pod));
+        pod.metadata.uid = Some("another".to_owned());
+        pod
+    };
+    let silent = node("node1", |node| node["status"]["conditions"][0]["status"] = json!("Unknown"));
+    let plan = planned_on(&vmi, Some(foreign(running_pod(&vmi))), Some(silent), 60);
+    assert!(plan.again.is_some() && plan.delete.is_empty());
+    assert!(!after(&plan).finalizers().is_empty(), "its node may run it");
+}
+
+#[test]
+fn what_an_earlier_object_of_the_name_left_ends_before_this_one_starts() {
+    let earlier = minimal_vmi(|vmi| vmi["metadata"]["uid"] = json!("an-earlier-one"));
+    let vmi = accepted(|_| ());
+    let with = |pod: Pod| {
+        let mut observed = observed(None, Some(node("node1", |_| ())));
+        observed.left = vec![Arc::new(pod)];
+        plan(&vmi, &observed, &settings(), now(60))
+    };
+    let waiting = with(running_pod(&earlier));
+    assert!(waiting.create.is_none() && waiting.again.is_some());
+    let condition = after(&waiting).status.condition(status::SYNCHRONIZED).unwrap();
+    assert_eq!(condition.reason.as_deref(), Some("EarlierPodRuns"));
+    assert!(with(ended_pod(&earlier, 0)).create.is_some());
+}
+
 #[test]
 fn deletion_of_an_ended_object_keeps_its_end() {
     let vmi = running();

@@ -23,6 +23,8 @@ use serde_json::{Value, json};
 
 /// Service account of the operator, and the name of its Deployment, Service and Lease.
 pub const OPERATOR: &str = "corten-operator";
+/// The webhook configuration that keeps the definitions while there are VMs. The others are called as the operator is.
+pub const DEFINITIONS_GUARD: &str = "corten-definitions";
 /// Service account of the node agents, and the name of their DaemonSet.
 pub const NODE_AGENT: &str = "corten-node-agent";
 /// The Secret with the certificates of the operator's webhooks.

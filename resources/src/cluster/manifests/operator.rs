@@ -54,7 +54,8 @@ fn deployment(installation: &Installation) -> Value {
                 "spec": {
                     "serviceAccountName": OPERATOR,
                     "priorityClassName": "system-cluster-critical",
-                    "terminationGracePeriodSeconds": 10,
+                    // Connections are accepted for 3 s more and drained for 5 s; then the Lease is given back.
+                    "terminationGracePeriodSeconds": 30,
                     "tolerations": [{
                         "key": "node-role.kubernetes.io/control-plane",
                         "operator": "Exists",

@@ -104,6 +104,11 @@ fn an_installation_is_told_only_what_it_can_do() {
             vec![],
         ),
         (json!({ "uninstallStrategy": "RemoveWorkloads" }), vec!["spec.uninstallStrategy"]),
+        (
+            json!({ "imageTag": "bad tag!!", "imageRegistry": "https://registry.example" }),
+            vec!["spec.imageTag", "spec.imageRegistry"],
+        ),
+        (json!({ "imageTag": "v1", "imageRegistry": "registry.example:5000/corten" }), vec![]),
     ];
     for (spec, wanted) in table {
         assert_eq!(refused(Kind::KubeVirt, &spec), wanted, "{spec}");
@@ -188,4 +193,50 @@ fn what_an_earlier_release_let_in_may_be_labelled_and_go() {
     assert_eq!(admit(Kind::Instance, Some(&old), &labelled, Scope::Cluster), []);
     let going = json!({ "metadata": { "deletionTimestamp": "2026-01-02T03:04:05Z" }, "spec": { "other": 1 } });
     assert_eq!(admit(Kind::Instance, Some(&old), &going, Scope::Cluster), []);
+}
+
+#[test]
+fn what_corten_reports_of_an_instance_is_refused_in_whatever_it_is_made_from() {
+    let metadata = json!({
+        "name": "a",
+        "labels": { "app": "a", "kubevirt.io/nodeName": "n" },
+        "annotations": { "note": "a", "corten.kubevirt.io/launch-attempt": "1",
+            "corten.kubevirt.io/node-boot-id": "b" },
+    });
+    let keys = [
+        "labels[kubevirt.io/nodeName]",
+        "annotations[corten.kubevirt.io/launch-attempt]",
+        "annotations[corten.kubevirt.io/node-boot-id]",
+    ];
+    let inside = |path: &str| keys.map(|key| format!("{path}.{key}"));
+    let mut spec = set(|spec| spec["template"]["metadata"] = metadata.clone());
+    assert_eq!(refused(Kind::ReplicaSet, &spec), inside("spec.template.metadata"));
+    let machine = json!({ "runStrategy": "Halted", "template": spec["template"].take() });
+    assert_eq!(refused(Kind::Machine, &machine), inside("spec.template.metadata"));
+    let instance = json!({ "metadata": metadata, "spec": machine["template"]["spec"] });
+    let paths = |found: Vec<crate::finding::Finding>| -> Vec<String> {
+        found.into_iter().map(|it| it.path).collect()
+    };
+    let made = admit(Kind::Instance, None, &instance, Scope::Cluster);
+    assert_eq!(paths(made), inside("metadata"));
+    // A copy of one that ran in a cluster can be run without one, and one that is there may have them.
+    assert_eq!(paths(admit(Kind::Instance, None, &instance, Scope::Standalone)), [""; 0]);
+    let mut old = instance.clone();
+    old["metadata"]["annotations"] = json!({});
+    assert_eq!(paths(admit(Kind::Instance, Some(&old), &instance, Scope::Cluster)), [""; 0]);
+}
+
+#[test]
+fn labels_that_no_instance_can_have_are_refused_in_its_template() {
+    let spec = set(|spec| {
+        let metadata = &mut spec["template"]["metadata"];
+        metadata["labels"]["long"] = json!("x".repeat(64));
+        metadata["labels"]["no key!"] = json!("a");
+        metadata["annotations"] = json!({ "Example.com/a": "anything at all", "b/c/d": "" });
+    });
+    let wanted = ["labels[no key!]", "annotations[b/c/d]", "labels[long]"]
+        .map(|it| format!("spec.template.metadata.{it}"));
+    assert_eq!(refused(Kind::ReplicaSet, &spec), wanted);
+    let machine = json!({ "runStrategy": "Halted", "template": spec["template"] });
+    assert_eq!(refused(Kind::Machine, &machine), wanted);
 }

@@ -19,7 +19,7 @@ pub(super) fn of_nodes(namespace: &str) -> Vec<Value> {
     with_binding(
         NODES_NAME,
         json!({
-            "matchConstraints": changes_of("", "v1", "nodes", &["UPDATE"]),
+            "matchConstraints": changes_of("", "v1", &["nodes"], &["UPDATE"]),
             "matchConditions": [an_agent(namespace)],
             "variables": [{ "name": "node", "expression": TOKENS_NODE }],
             "validations": [{
@@ -34,12 +34,12 @@ pub(super) fn of_nodes(namespace: &str) -> Vec<Value> {
     )
 }
 
-/// The status of Pods on its own node.
+/// The status of Pods on its own node, should it be allowed to write any: its role does not.
 pub(super) fn of_pods(namespace: &str) -> Vec<Value> {
     with_binding(
         PODS_NAME,
         json!({
-            "matchConstraints": changes_of("", "v1", "pods/status", &["UPDATE"]),
+            "matchConstraints": changes_of("", "v1", &["pods/status"], &["UPDATE"]),
             "matchConditions": [an_agent(namespace)],
             "variables": [{ "name": "node", "expression": TOKENS_NODE }],
             "validations": [{

@@ -1,6 +1,6 @@
 //! Launcher Pods: only the operator makes them, and nobody changes what they are.
 
-use super::{COLLECTOR, changes_of, not_the_operator, same, with_binding};
+use super::{COLLECTOR, changes_of, not_the_operator, same, still_held, with_binding};
 use crate::cluster::GROUP;
 use crate::names::{
     APP_LABEL, CREATED_BY_LABEL, LAUNCHER, LAUNCHER_FINALIZER, VM_NAME_LABEL, VMI_ID_LABEL,
@@ -9,6 +9,10 @@ use crate::types::VirtualMachineInstance;
 use serde_json::{Value, json};
 
 pub(super) const NAME: &str = "corten-launcher-pods";
+
+/// What changes a Pod's spec. A container that is added later could read and write its volumes, which are the VM's disks, and
+/// memory that is taken from it is the guest's.
+const CHANGED_BY: [&str; 3] = ["pods", "pods/ephemeralcontainers", "pods/resize"];
 
 /// Anyone who may create Pods in the namespace could put one there under the name that comes next, or with the labels by
 /// which launchers are found. And a Pod that is deleted by force while its node is cut off would free its name although the
@@ -29,13 +33,10 @@ pub(super) fn policy(namespace: &str) -> Vec<Value> {
         .chain([same("spec")])
         .collect::<Vec<_>>()
         .join(" && ");
-    let held = |object: &str| {
-        format!("'{LAUNCHER_FINALIZER}' in {object}.metadata.?finalizers.orValue([])")
-    };
     with_binding(
         NAME,
         json!({
-            "matchConstraints": changes_of("", "v1", "pods", &["CREATE", "UPDATE"]),
+            "matchConstraints": changes_of("", "v1", &CHANGED_BY, &["CREATE", "UPDATE"]),
             "matchConditions": [
                 { "name": "of-a-launcher", "expression": format!("({}) || ({was})", launcher("object")) },
                 not_the_operator(namespace),
@@ -67,10 +68,10 @@ pub(super) fn policy(namespace: &str) -> Vec<Value> {
                     "reason": "Forbidden",
                 },
                 {
-                    "expression": format!("!variables.was || !({}) || {}", held("oldObject"), held("object")),
+                    "expression": format!("!variables.was || {}", still_held(LAUNCHER_FINALIZER)),
                     "message": format!(
                         "finalizer {LAUNCHER_FINALIZER} goes when it is proven that the VM has ended: if its node is lost, \
-                         delete the Node or taint it with node.kubernetes.io/out-of-service"
+                         delete the Node or taint it with node.kubernetes.io/out-of-service:NoExecute"
                     ),
                     "reason": "Forbidden",
                 },

@@ -61,12 +61,18 @@ fn same(path: &str) -> String {
     format!("object.{path} == oldObject.{path}")
 }
 
-fn changes_of(group: &str, version: &str, resource: &str, operations: &[&str]) -> Value {
+/// A finalizer that was there still is.
+fn still_held(finalizer: &str) -> String {
+    let held = |object: &str| format!("'{finalizer}' in {object}.metadata.?finalizers.orValue([])");
+    format!("(!({}) || {})", held("oldObject"), held("object"))
+}
+
+fn changes_of(group: &str, version: &str, resources: &[&str], operations: &[&str]) -> Value {
     json!({ "resourceRules": [{
         "apiGroups": [group],
         "apiVersions": [version],
         "operations": operations,
-        "resources": [resource],
+        "resources": resources,
     }] })
 }
 

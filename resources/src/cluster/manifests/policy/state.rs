@@ -1,9 +1,11 @@
 //! What Corten reports on a VirtualMachineInstance.
 
-use super::{TOKENS_NODE, changes_of, is_from, not_the_operator, same, with_binding};
+use super::{TOKENS_NODE, changes_of, is_from, not_the_operator, same, still_held, with_binding};
 use crate::cluster::GROUP;
 use crate::cluster::manifests::NODE_AGENT;
-use crate::names::{BOOT_ID_ANNOTATION, LAUNCH_ATTEMPT_ANNOTATION, NODE_NAME_LABEL};
+use crate::names::{
+    NODE_NAME_LABEL, REPORTED_ANNOTATIONS, REPORTED_LABELS, VMI_FINALIZER, VMI_FINALIZER_OLD,
+};
 use crate::types::VirtualMachineInstance;
 use serde_json::{Value, json};
 
@@ -17,9 +19,9 @@ pub(super) const NAME: &str = "corten-reported-state";
 /// object has the status that the operator's webhook gave it, which refuses any other: that it waits.
 pub(super) fn policy(namespace: &str) -> Vec<Value> {
     let label = format!("metadata.?labels[?'{NODE_NAME_LABEL}']");
-    let annotations = [LAUNCH_ATTEMPT_ANNOTATION, BOOT_ID_ANNOTATION]
-        .map(|name| format!("metadata.?annotations[?'{name}']"));
-    let reported: Vec<_> = [label.clone()].into_iter().chain(annotations).collect();
+    let labels = REPORTED_LABELS.map(|name| format!("metadata.?labels[?'{name}']"));
+    let annotations = REPORTED_ANNOTATIONS.map(|name| format!("metadata.?annotations[?'{name}']"));
+    let reported: Vec<_> = labels.into_iter().chain(annotations).collect();
     let all = |terms: Vec<String>| terms.join(" && ");
     let kept =
         all([same("?status")].into_iter().chain(reported.iter().map(|path| same(path))).collect());
@@ -43,18 +45,20 @@ pub(super) fn policy(namespace: &str) -> Vec<Value> {
         .chain(["?status.?activePods", "?status.?nodeName"].map(same))
         .collect());
     let agents_part = format!(
-        "oldObject != null && oldObject.{label}.orValue('') == variables.node && {untouched} && \
+        "oldObject != null && oldObject.{label}.orValue('') == variables.node && variables.node != '' && {untouched} && \
          ({} || (object.?status.?phase.orValue('') == 'Running' && \
          !(oldObject.?status.?phase.orValue('') in ['Succeeded', 'Failed'])))",
         same("?status.?phase"),
     );
     let what = format!(
-        "status, label {NODE_NAME_LABEL} and annotations {LAUNCH_ATTEMPT_ANNOTATION} and {BOOT_ID_ANNOTATION}"
+        "status, label {} and annotations {}",
+        REPORTED_LABELS.join(" and "),
+        REPORTED_ANNOTATIONS.join(" and ")
     );
     with_binding(
         NAME,
         json!({
-            "matchConstraints": changes_of(GROUP, "*", VirtualMachineInstance::PLURAL, &["CREATE", "UPDATE"]),
+            "matchConstraints": changes_of(GROUP, "*", &[VirtualMachineInstance::PLURAL], &["CREATE", "UPDATE"]),
             "matchConditions": [not_the_operator(namespace)],
             "variables": [
                 { "name": "agent", "expression": is_from(NODE_AGENT, namespace) },
@@ -77,6 +81,19 @@ pub(super) fn policy(namespace: &str) -> Vec<Value> {
                     "reason": "Forbidden",
                 },
                 {
+                    // Without it the name would be free, and a second VM could be made while the first runs.
+                    "expression": format!(
+                        "oldObject == null || ({})",
+                        all([VMI_FINALIZER, VMI_FINALIZER_OLD].map(still_held).to_vec())
+                    ),
+                    "message": format!(
+                        "finalizer {VMI_FINALIZER} goes when it is proven that the VM has ended: delete the \
+                         VirtualMachineInstance; if its node is lost, delete the Node or taint it with \
+                         node.kubernetes.io/out-of-service:NoExecute"
+                    ),
+                    "reason": "Forbidden",
+                },
+                {
                     "expression": format!("!variables.agent || ({agents_part})"),
                     "message": "a node agent writes status of its own node's VirtualMachineInstances, and not which Pod runs them",
                     "reason": "Forbidden",
@@ -84,4 +101,21 @@ pub(super) fn policy(namespace: &str) -> Vec<Value> {
             ],
         }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_finalizer_is_kept_by_its_present_and_its_earlier_name() {
+        let policy = policy("kubevirt");
+        let validations = policy[0]["spec"]["validations"].as_array().unwrap();
+        let expression = |it: &Value| it["expression"].as_str().unwrap().to_owned();
+        let guard = validations.iter().map(expression).find(|it| {
+            let kept = [VMI_FINALIZER, VMI_FINALIZER_OLD].map(still_held);
+            kept.iter().all(|kept| it.contains(kept.as_str()))
+        });
+        assert!(guard.unwrap().starts_with("oldObject == null || "));
+    }
 }

@@ -3,7 +3,7 @@
 use super::{READ, cluster_role, own_role, rule, rule_for, service_account};
 use crate::Kind;
 use crate::cluster::GROUP;
-use crate::cluster::manifests::{CERTIFICATES, OPERATOR, policy};
+use crate::cluster::manifests::{CERTIFICATES, DEFINITIONS_GUARD, OPERATOR, policy};
 use serde_json::{Value, json};
 
 pub(super) fn objects(namespace: &str) -> Vec<Value> {
@@ -46,27 +46,16 @@ fn everywhere() -> Value {
         rule(&[""], &["events"], &["list"]),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
         // The specification that a VirtualMachine was started with.
-        rule(
-            &["apps"],
-            &["controllerrevisions"],
-            &["get", "list", "watch", "create", "patch", "delete"]
-        ),
-        rule(
-            &["cdi.kubevirt.io"],
-            &["datavolumes"],
-            &["get", "list", "watch", "create", "patch", "delete"],
-        ),
+        rule(&["apps"], &["controllerrevisions"], &["get", "list", "create", "delete"]),
+        // Looked at one by one; they go with the VirtualMachine that owns them.
+        rule(&["cdi.kubevirt.io"], &["datavolumes"], &["get", "create"]),
         // What is applied for the KubeVirt object. Making cannot be bound to names; changing and deleting is, so that
         // nobody else's guards can be taken down from here.
-        rule(
-            &[admission],
-            &[&webhooks[..], &policies].concat(),
-            &["get", "list", "watch", "create"]
-        ),
-        rule_for(&[admission], &webhooks, &[OPERATOR], &["patch", "delete"]),
+        rule(&[admission], &[&webhooks[..], &policies].concat(), &["list", "create"]),
+        rule_for(&[admission], &webhooks, &[OPERATOR, DEFINITIONS_GUARD], &["patch", "delete"]),
         rule_for(&[admission], &policies, &policy::NAMES, &["patch", "delete"]),
         // Looked for where there are some.
-        rule(&["security.openshift.io"], &["securitycontextconstraints"], &["get", "list"]),
+        rule(&["security.openshift.io"], &["securitycontextconstraints"], &["list"]),
     ])
 }
 
@@ -83,12 +72,7 @@ fn at_home() -> Value {
         // The certificates of the webhooks, and no other Secret.
         rule(&[""], &["secrets"], &["create"]),
         rule_for(&[""], &["secrets"], &[CERTIFICATES], &["get", "list", "watch", "update"]),
-        rule(&["apps"], &["daemonsets"], &["get", "list", "watch", "create", "patch", "delete"]),
-        rule(
-            &["policy"],
-            &["poddisruptionbudgets"],
-            &["get", "list", "watch", "create", "patch", "delete"],
-        ),
+        rule(&["apps"], &["daemonsets"], &["list", "watch", "create", "patch", "delete"]),
     ])
 }
 

@@ -54,6 +54,7 @@ fn what_cannot_be_served_is_refused_by_its_path() -> Result<()> {
                 with("spec/domain/launchSecurity", json!({ "sev": {} })),
                 "spec.domain.launchSecurity",
             ),
+            (with("spec/affinity", json!({ "nodeAffinity": 7 })), "spec.affinity.nodeAffinity"),
             (with("spec/domain/memory/guest", json!("a lot")), "spec.domain.memory.guest"),
             (
                 with("metadata/annotations", json!({ "hooks.kubevirt.io/hookSidecars": "[]" })),
@@ -68,6 +69,11 @@ fn what_cannot_be_served_is_refused_by_its_path() -> Result<()> {
         set(&mut machine, "spec/template/spec/readinessProbe", exec);
         let said = refusal(bench, &machine)?;
         assert!(said.contains("spec.template.spec.readinessProbe.exec"), "{said}");
+        let mut machine = vm("refused", "Always");
+        let boot = json!({ "corten.kubevirt.io/node-boot-id": "earlier" });
+        set(&mut machine, "spec/template/metadata/annotations", boot);
+        let said = refusal(bench, &machine)?;
+        assert!(said.contains("spec.template.metadata.annotations[corten"), "{said}");
         let said = refusal(bench, &vm("refused", "WaitAsReceiver"))?;
         assert!(said.contains("spec.runStrategy"), "{said}");
         let left = bench.run(&["get", "vm,vmi", "-o", "name"])?;

@@ -109,24 +109,25 @@ impl Nodes {
         }
         let nodes: Api<Node> = Api::all(self.admin.clone());
         let found = nodes.get_metadata(node).await?;
-        let request = TokenRequest {
-            spec: TokenRequestSpec {
-                bound_object_ref: Some(BoundObjectReference {
-                    api_version: Some("v1".into()),
-                    kind: Some("Node".into()),
-                    name: Some(node.into()),
-                    uid: found.metadata.uid,
-                }),
-                ..TokenRequestSpec::default()
-            },
-            ..TokenRequest::default()
+        let bound = BoundObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Node".into()),
+            name: Some(node.into()),
+            uid: found.metadata.uid,
         };
+        let client = self.client_by(Some(bound)).await?;
+        self.clients.insert(node.into(), client.clone());
+        Ok(client)
+    }
+
+    /// A client by a token that was made for nothing of the cluster, or for that object.
+    pub(super) async fn client_by(&self, bound: Option<BoundObjectReference>) -> Result<Client> {
+        let spec = TokenRequestSpec { bound_object_ref: bound, ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), SYSTEM);
         let made = accounts.create_token_request(AGENT, &PostParams::default(), &request).await?;
         let token = made.status.context("no token")?.token;
-        let client = client(&self.kubeconfig, Some(&token)).await?;
-        self.clients.insert(node.into(), client.clone());
-        Ok(client)
+        client(&self.kubeconfig, Some(&token)).await
     }
 }
 

@@ -1,12 +1,13 @@
 //! Who may write what, also where roles would allow it.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::agent::{Agents, Nodes, client, runtime, vmis};
-use super::objects::{Object, launchers, vmi};
+use super::objects::{Object, launchers, vmi, vmi_on};
 use super::operator::Operators;
 use super::test;
 use crate::guest::text;
@@ -48,21 +49,47 @@ fn user_who_may_edit_makes_machines_and_writes_no_status() -> Result<()> {
             let said = refused(hers.patch_as(&[&as_user], &patch))?;
             ensure!(said.contains("only Corten writes"), "{patch}: {said}");
         }
+        let (ours, mine) = ("kubevirt.io/foregroundDeleteVirtualMachine", "example.com/mine");
+        let finalizers = |all: Value| json!({ "metadata": { "finalizers": all } });
+        hers.patch_as(&[&as_user], &finalizers(json!([ours, mine])))?;
+        for left in [Value::Null, json!([mine])] {
+            let said = refused(hers.patch_as(&[&as_user], &finalizers(left)))?;
+            ensure!(said.contains(ours), "{said}");
+        }
+        hers.patch_as(&[&as_user], &finalizers(json!([ours])))?;
         let mut with_status = vmi("forged");
         with_status["status"] = json!({ "phase": "Running" });
         let forged = bench.kubectl.feed(&create, &with_status.to_string());
         let said = refused(forged.map(drop))?;
         assert!(said.contains("what Corten reports"), "{said}");
 
-        let pod = launchers(bench)?.pop().context("no Pod")?;
-        let pod = Object::new(bench, "pod", &pod);
+        let launcher = launchers(bench)?.pop().context("no Pod")?;
+        let pod = Object::new(bench, "pod", &launcher);
         let label = json!({ "metadata": { "labels": { "kubevirt.io/created-by": "another" } } });
         refused(pod.patch_as(&[&as_user], &label))?;
+        let said = refused(debugged(bench, operators, &launcher))?;
+        assert!(said.contains("stays as Corten's operator made it"), "{said}");
         let said =
             refused(bench.kubectl.feed(&create, &forged_pod(&running).to_string()).map(drop))?;
         assert!(said.contains("only Corten's operator makes Pods"), "{said}");
         bench.run(&["delete", "--wait=false", &as_user, "vmi", "hers"])?;
         hers.gone()
+    })
+}
+
+/// Adds a container to a Pod that runs, as the administrator.
+fn debugged(bench: &Workbench, operators: &Operators, pod: &str) -> Result<()> {
+    let mut added = json!({ "name": "added", "image": "corten.test/tools:1" });
+    // Pod Security has nothing against it.
+    added["securityContext"] =
+        json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+    let added = json!({ "spec": { "ephemeralContainers": [added] } });
+    runtime()?.block_on(async {
+        let admin = client(&operators.kubectl.kubeconfig, None).await?;
+        let pods: Api<Pod> = Api::namespaced(admin, &bench.namespace);
+        pods.patch_ephemeral_containers(pod, &PatchParams::default(), &Patch::Strategic(added))
+            .await?;
+        Ok(())
     })
 }
 
@@ -90,6 +117,23 @@ fn user_who_may_view_changes_nothing() -> Result<()> {
         let create = ["-n", &bench.namespace, &as_user, "create", "-f", "-"];
         let said = refused(bench.kubectl.feed(&create, &vmi("hers").to_string()).map(drop))?;
         assert!(said.contains("forbidden"), "{said}");
+        Ok(())
+    })
+}
+
+#[test]
+fn token_without_a_node_does_not_write_on_what_has_none() -> Result<()> {
+    test("nowhere", |bench, operators| {
+        bench.create(vmi_on("nowhere", "no-such-node"))?;
+        let runs = Patch::Merge(json!({ "status": { "phase": "Running" } }));
+        let written = runtime()?.block_on(async {
+            let admin = client(&operators.kubectl.kubeconfig, None).await?;
+            let agent = Nodes::new(admin, operators).client_by(None).await?;
+            let all: Api<DynamicObject> = Api::namespaced_with(agent, &bench.namespace, &vmis());
+            anyhow::Ok(all.patch("nowhere", &PatchParams::default(), &runs).await?)
+        });
+        let said = refused(written.map(drop))?;
+        assert!(said.contains("its own node"), "{said}");
         Ok(())
     })
 }

@@ -8,7 +8,7 @@ use crate::control_plane::objects::{Object, checkout, condition, objects_in, vmi
 use crate::control_plane::operator::{Operators, SYSTEM};
 use crate::control_plane::test;
 use crate::guest::{Guest, text};
-use crate::workbench::eventually;
+use crate::workbench::{Workbench, eventually};
 
 pub(super) fn kubevirt(operators: &Operators) -> Result<Value> {
     let list = operators.kubectl.run(&["-n", SYSTEM, "get", "kubevirt", "-o", "json"])?;
@@ -133,6 +133,11 @@ fn neither_it_nor_the_definitions_are_deleted_while_instances_exist() -> Result<
         let delete = ["-n", SYSTEM, "delete", "--wait=false", "kubevirt", name];
         let refused = operators.kubectl.run(&delete).err().context("it was deleted")?.to_string();
         assert!(refused.contains("VirtualMachineInstance"), "{refused}");
+        // Another one is nobody's, and may go.
+        let mut second = json!({ "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": { "name": "second" }, "spec": {} });
+        second["metadata"]["namespace"] = json!(bench.namespace);
+        operators.kubectl.apply(&second.to_string())?;
+        bench.run(&["delete", "--timeout=60s", "kubevirt", "second"])?;
         let crd = "virtualmachineinstances.kubevirt.io";
         let refused = operators.kubectl.run(&["delete", "--wait=false", "crd", crd]);
         let refused = refused.err().context("the definition was deleted")?.to_string();
@@ -145,19 +150,40 @@ fn neither_it_nor_the_definitions_are_deleted_while_instances_exist() -> Result<
 
 #[test]
 fn what_it_installed_goes_with_it_and_comes_with_the_next() -> Result<()> {
-    test("removed", |_, operators| {
+    test("removed", |bench, operators| {
         without_instances(operators)?;
         let before = installed(operators)?;
         let object = kubevirt(operators)?;
         let name = text(&object["metadata"]["name"]);
         operators.kubectl.run(&["-n", SYSTEM, "delete", "--timeout=120s", "kubevirt", name])?;
         let left = installed(operators)?;
+        let kept = definitions_are_kept(bench, operators);
         let again = objects_in(&checkout("resources/manifests"))?;
         let again = again.iter().find(|(_, it)| it["kind"] == "KubeVirt").context("no KubeVirt")?;
         operators.kubectl.apply(&again.1.to_string())?;
         operators.start()?;
         assert_eq!(left, [""; 0]);
         assert_eq!(installed(operators)?, before);
+        kept
+    })
+}
+
+/// Without a KubeVirt object: an instance keeps the definitions, and what keeps them goes with it.
+fn definitions_are_kept(bench: &Workbench, operators: &Operators) -> Result<()> {
+    bench.create(vmi("unmanaged"))?;
+    eventually("nothing keeps the definitions", || {
+        let found = installed(operators)?;
+        ensure!(found.iter().any(|name| name.ends_with("/corten-definitions")), "{found:?}");
+        Ok(())
+    })?;
+    let crd = "virtualmachineinstances.kubevirt.io";
+    let refused = operators.kubectl.run(&["delete", "--wait=false", "crd", crd]);
+    let refused = refused.err().context("the definition was deleted")?.to_string();
+    ensure!(refused.contains("VirtualMachineInstance"), "{refused}");
+    Object::new(bench, "vmi", "unmanaged").delete()?;
+    eventually("it is left behind", || {
+        let found = installed(operators)?;
+        ensure!(found.is_empty(), "{found:?}");
         Ok(())
     })
 }
