@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   SIGTERM --> not ready any more --> controllers end --> Lease given back --> connections drained --> exit 0
-//!   Lease lost --> controllers dropped where they are --> connections drained --> exit 1, and kubelet starts it anew
+//!   Lease lost --> controllers dropped where they are --> the Lease is waited for again; webhooks are served all along
 //! ```
 
 #![forbid(unsafe_code)]
@@ -13,7 +13,7 @@ use corten_operator::admission::Admission;
 use corten_operator::certs::{Bundle, Keeper};
 use corten_operator::control::Stores;
 use corten_operator::install::{Followed, Installer, follow, served_names};
-use corten_operator::lease::{self, Election, Terms};
+use corten_operator::lease::{self, Election, Leadership, Lost, Terms};
 use corten_operator::metrics::{self, CountRequests};
 use corten_operator::serve::{Limits, Port, health, serve, tls, webhook};
 use corten_operator::write::Writer;
@@ -148,7 +148,8 @@ async fn listen(address: Option<IpAddr>, port: u16) -> anyhow::Result<TcpListene
     listener.with_context(|| format!("cannot listen on port {port}"))
 }
 
-/// Waits for the Lease, then runs the controllers as long as it is this replica's.
+/// Waits for the Lease and runs the controllers as long as it is this replica's, again after each loss, until the stop.
+/// What is served needs no Lease: a leader that lost it goes on serving.
 async fn lead(
     client: Client,
     options: &Options,
@@ -158,35 +159,49 @@ async fn lead(
 ) -> anyhow::Result<()> {
     let pod = options.pod_name.as_deref().unwrap_or("corten-operator");
     let me = lease::identity(pod);
-    let election = Election::new(
-        client.clone(),
-        &options.namespace,
-        lease::NAME,
-        me.clone(),
-        Terms::default(),
-    );
-    let leadership = tokio::select! {
-        () = stop.told() => return Ok(()),
-        leadership = election.win() => leadership,
-    };
-    tracing::info!(identity = me, "leading");
-    metrics::leading(true);
+    let terms = Terms::default();
+    let (namespace, name) = (&options.namespace, lease::NAME);
+    loop {
+        let election = Election::new(client.clone(), namespace, name, me.clone(), terms);
+        let leadership = tokio::select! {
+            () = stop.told() => return Ok(()),
+            leadership = election.win() => leadership,
+        };
+        tracing::info!(identity = me, "leading");
+        metrics::leading(true);
+        let (client, bundle) = (client.clone(), bundle.clone());
+        let work = controllers(client, options, followed.clone(), bundle, stop.clone());
+        let lost = hold(leadership, work, &stop).await?;
+        metrics::leading(false);
+        metrics::population().forget_all();
+        match lost {
+            Some(lost) => {
+                let error = format!("{:#}", anyhow::Error::from(lost));
+                tracing::warn!(error, "this replica no longer leads, and waits for the Lease");
+            }
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Does the `work` of the leader to its end, and then gives the Lease back; or up to the loss of the Lease, which is told.
+async fn hold(
+    leadership: Leadership,
+    work: impl Future<Output = ()>,
+    stop: &Stop,
+) -> anyhow::Result<Option<Lost>> {
     let (release, released) = Stopper::new();
     let mut keeping = tokio::spawn(leadership.keep(released.told()));
     tokio::select! {
         // Whatever the controllers are doing, another replica may be about to do it too.
-        lost = &mut keeping => {
-            lost.context("the Lease is no longer kept")?.context("this replica no longer leads")?;
-        }
-        () = controllers(client, options, followed, bundle, stop.clone()) => {
-            anyhow::ensure!(stop.is_told(), "the controllers ended by themselves");
-        }
-        () = overdue(&stop) => tracing::warn!("controllers were dropped that did not end"),
+        lost = &mut keeping => return Ok(lost.context("the Lease is no longer kept")?.err()),
+        () = work => anyhow::ensure!(stop.is_told(), "the controllers ended by themselves"),
+        () = overdue(stop) => tracing::warn!("controllers were dropped that did not end"),
     }
     release.stop();
     // Gives up by itself.
     let _ = timeout(END, keeping).await;
-    Ok(())
+    Ok(None)
 }
 
 /// Ends some time after the stop.

@@ -3,10 +3,10 @@
 //! ```text
 //!              nobody holds it, or its holder has not renewed it for 15 s
 //!   waiting ---------------------------------------------------------------> leading: renews every 5 s
-//!      ^                                                                        |            |
-//!      |                          stopped: gives it back                        |            | taken, or not renewed
-//!      +----- (another replica, at once) <--------------------------------------+            v for 10 s
-//!                                                                                      the process ends
+//!    ^ ^                                                                        |            |
+//!    | |                          stopped: gives it back                        |            | taken, or not renewed
+//!    | +----- (another replica, at once) <--------------------------------------+            | for 10 s
+//!    +-------------------------- controllers are dropped where they are ---------------------+
 //! ```
 //!
 //! A holder is judged by how long *this* replica has seen its Lease unchanged, never by the times in it: clocks of nodes

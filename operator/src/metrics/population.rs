@@ -18,11 +18,20 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 #[derive(Default)]
 pub struct Population(Mutex<Known>);
 
-#[derive(Default)]
 struct Known {
+    /// Since when this process may be the one to measure: what happened before was measured by another leader, or is in
+    /// the histograms already.
+    since: Timestamp,
     instances: BTreeMap<(String, String), Instance>,
     /// Status of each VirtualMachine.
     machines: BTreeMap<(String, String), String>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        let (instances, machines) = (BTreeMap::new(), BTreeMap::new());
+        Self { since: Timestamp::now(), instances, machines }
+    }
 }
 
 struct Instance {
@@ -33,12 +42,11 @@ struct Instance {
     measured: usize,
 }
 
-static POPULATION: LazyLock<(Timestamp, Population)> =
-    LazyLock::new(|| (Timestamp::now(), Population::default()));
+static POPULATION: LazyLock<Population> = LazyLock::new(Population::default);
 
 /// That of this process.
 pub fn population() -> &'static Population {
-    &POPULATION.1
+    &POPULATION
 }
 
 /// Notes all that comes, changes and goes, until the watches end.
@@ -73,9 +81,8 @@ impl Population {
         let key = (vmi.namespace().unwrap_or_default(), vmi.name_any());
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = known.instances.get(&key).filter(|known| known.uid == uid);
-        // What happened before this process was measured by the one before it.
         let first = before.map_or_else(
-            || entries.iter().take_while(|it| time(it).is_none_or(|it| it < POPULATION.0)).count(),
+            || entries.iter().take_while(|it| time(it).is_none_or(|it| it < known.since)).count(),
             |known| known.measured,
         );
         measure(vmi, entries, first);
@@ -99,6 +106,11 @@ impl Population {
     pub fn forget_machine(&self, namespace: &str, name: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.machines.remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    /// This replica leads no more, and sees nothing of what comes next.
+    pub fn forget_all(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
     }
 
     pub(super) fn write(&self, text: &mut String) {
@@ -224,8 +236,8 @@ mod tests {
     #[test]
     fn a_phase_is_measured_once() {
         let population = Population::default();
-        let later =
-            |seconds: i64| (POPULATION.0 + jiff::SignedDuration::from_secs(seconds)).to_string();
+        let start = Timestamp::now();
+        let later = |seconds: i64| (start + jiff::SignedDuration::from_secs(seconds)).to_string();
         let vmi = |phases: &[(&str, i64)]| {
             minimal_vmi(|vmi| {
                 vmi["metadata"]["creationTimestamp"] = json!(later(10));
@@ -238,6 +250,9 @@ mod tests {
         // WaitingForSync, so that no other test counts along.
         population.note_instance(&vmi(&[("Pending", 10), ("WaitingForSync", 13)]));
         population.note_instance(&vmi(&[("Pending", 10), ("WaitingForSync", 13)]));
+        // Another leader has measured that, or this one before it lost its Lease.
+        population.forget_all();
+        population.note_instance(&vmi(&[("Pending", -20), ("WaitingForSync", -10)]));
         let mut text = String::new();
         TRANSITION.write(&mut text);
         assert!(
