@@ -142,7 +142,11 @@ fn what_cannot_be_booted_is_told_by_the_path_of_the_field() -> Result<()> {
     let cases = [
         (with(kernel, json!("/boot/empty")), path, "the file is empty"),
         (with(kernel, json!("/boot/text")), path, "not an ELF kernel"),
-        (with("/spec/domain/memory", json!({"guest": "1Mi"})), memory, " MiB of guest memory: give the guest more"),
+        (
+            with("/spec/domain/memory", json!({"guest": "1Mi"})),
+            memory,
+            " MiB of guest memory: give the guest more",
+        ),
     ];
     for (vmi, place, why) in cases {
         let mut running = rig.run(&vmi, &[])?;

@@ -8,11 +8,11 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::information::{
-    AgentCommand, FileSystem, FileSystemDisk, FileSystems, GuestInterface, GuestUser,
+use super::protocol::Answer;
+use corten_link::{
+    AgentCommand, FileSystem, FileSystemDisk, FileSystems, FreezeStatus, GuestInterface, GuestUser,
     OperatingSystem,
 };
-use super::protocol::{Answer, FreezeStatus};
 
 /// qemu-ga 10 has 60 commands.
 const COMMANDS: usize = 96;
