@@ -35,6 +35,8 @@ use crate::volumes::disk_image::Scratch;
 use crate::volumes::downward_metrics::{self, HostFacts, MetricsDisk, VmFacts};
 
 const NAME: &str = concat!("corten-launcher ", env!("CARGO_PKG_VERSION"));
+/// How often a guest is asked how it uses its memory, in seconds: as often as KubeVirt does.
+const ASK_FOR_MEMORY_EACH: u32 = 10;
 
 /// Why a launcher cannot even wait for an agent.
 #[derive(Debug, Error)]
@@ -428,9 +430,15 @@ impl Launcher {
         let (memory, node) = (plan.machine.memory, vmi.status.node_name.as_deref());
         let vcpus = u64::from(vmi.spec.topology().map_err(PlanError::from)?.vcpus());
         let guest = port_of(&plan.machine).map(|port| KeptAgent::new(port, Instant::now()));
+        let has_balloon = plan.machine.balloon.is_some();
         let mut vmm = Vmm::start(&self.options.vmm, &descriptors, plan.machine)?;
         // A boot is answered when it is accepted; this is answered when the vCPUs run.
         let first_info = vmm.ask(Request::Info).map_err(VmmError::from)?;
+        if has_balloon {
+            // What comes of it is in the answers to the agent's questions about memory.
+            let poll = Request::PollMemory { seconds: ASK_FOR_MEMORY_EACH };
+            vmm.ask(poll).map_err(VmmError::from)?;
+        }
         let process = u32::try_from(vmm.pid().as_raw()).unwrap_or(0);
         let vm = VmFacts { process, vcpus, memory, memory_limit: memory };
         let host = HostFacts { name: node.unwrap_or_default().into(), product: NAME.into() };

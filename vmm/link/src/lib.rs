@@ -26,8 +26,8 @@ pub use addressing::{
 pub use boot::{BootFault, BootOrigin};
 pub use control::{Event, Info, Reply, Request, RunState};
 pub use counters::{
-    AddressCounters, BalloonCounters, ConsoleCounters, Counters, DiskCounters, EntropyCounters,
-    GuestMemoryUse, Memory, NetworkCounters, VsockCounters,
+    AddressCounters, BalloonCounters, ConsoleCounters, Counters, CpuCounters, DiskCounters,
+    EntropyCounters, GuestMemoryUse, Memory, NetworkCounters, VsockCounters,
 };
 pub use description::{
     BalloonDescription, ConsoleDescription, DiskDescription, DiskEngine, DiskHost, EntropyHost,
