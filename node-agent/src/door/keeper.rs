@@ -14,7 +14,9 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::visits::{Visits, excerpt};
-use super::{ConnectError, Greeting, Handover, Session, SessionError, connect};
+use super::{
+    Asker, ConnectError, Greeting, Handover, Launcher, Launchers, Session, SessionError, connect,
+};
 use crate::cluster::Cluster;
 use crate::doors::{DeviceId, Doors};
 use crate::grant::Devices;
@@ -44,6 +46,8 @@ pub struct Surroundings {
     pub cluster: Cluster,
     /// What launchers are given.
     pub devices: Devices,
+    /// Those that can be asked.
+    pub launchers: Launchers,
 }
 
 /// The actor of one device.
@@ -200,17 +204,26 @@ impl Keeper {
         if session.state() == State::Running {
             report.begin(write);
         }
+        let (asker, mut questions) = Asker::new();
+        let _listed = self.around.launchers.list_one(Launcher { entry: entry.clone(), asker });
         loop {
-            match session.next().await {
-                Ok(ToAgent::State { state: State::Running }) => {
+            let told = tokio::select! {
+                told = session.next() => told,
+                Some(asked) = questions.recv() => {
+                    session.ask(asked)?;
+                    continue;
+                }
+            };
+            match told {
+                Ok((ToAgent::State { state: State::Running }, _)) => {
                     info!(vmi = name, "the VM runs");
                     report.begin(write);
                 }
-                Ok(ToAgent::Ended { reason, detail, .. }) => {
+                Ok((ToAgent::Ended { reason, detail, .. }, _)) => {
                     let detail = excerpt(&detail);
                     info!(vmi = name, ?reason, detail, "the VM has ended: {}", reason.text());
                 }
-                Ok(other) => {
+                Ok((other, _)) => {
                     info!(vmi = name, told = excerpt(&format!("{other:?}")), "the launcher tells");
                 }
                 Err(SessionError::Link(LinkError::Closed)) => return Ok(()),

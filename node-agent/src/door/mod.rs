@@ -1,13 +1,15 @@
 //! One launcher: how it is reached, what is said, and the actor that keeps in touch.
 
 mod allowance;
+mod asker;
 mod connect;
 mod handover;
 mod keeper;
 mod session;
 mod visits;
 
+pub use asker::{AskError, Asker, Launcher, Launchers, Question};
 pub use connect::{ConnectError, connect};
 pub use handover::{Handover, HandoverError};
 pub use keeper::{Keeper, Surroundings};
-pub use session::{Greeting, Session, SessionError};
+pub use session::{Greeting, Session, SessionError, Told};
