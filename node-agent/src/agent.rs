@@ -20,6 +20,7 @@ use crate::grant::Devices;
 use crate::huge_pages;
 use crate::kubelet::{self, Plugin, PodResources};
 use crate::ledger::Ledger;
+use crate::metrics::{self, Scraper};
 use crate::node;
 use crate::options::Options;
 use crate::seccomp;
@@ -56,6 +57,9 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
         devices: devices.clone(),
         launchers: Launchers::default(),
     };
+    let (node, ready) = (options.node_name.as_str(), usable.subscribe());
+    let scraper = Scraper::new(node, cluster.clone(), around.launchers.clone(), ready);
+    parts.spawn(metrics::serve(scraper, options.metrics_address, options.metrics_port));
     for device in doors.ids() {
         parts.spawn(Keeper::new(device.clone(), around.clone()).run());
     }

@@ -20,6 +20,7 @@
 //! | [`status`] | what the agent writes on a VMI |
 //! | [`grant`], [`seccomp`] | devices that are handed over; the system-call profile of launchers |
 //! | [`huge_pages`] | the node's setting for guest memory |
+//! | [`metrics`] | what Prometheus reads of VMs and agent |
 //! | [`node`] | the node's label and heartbeat |
 //!
 //! The agent may die and come back at any time: launchers go on, and are found again by the directories, never by what
@@ -34,6 +35,7 @@ pub mod huge_pages;
 pub mod identity;
 pub mod kubelet;
 pub mod ledger;
+pub mod metrics;
 pub mod node;
 pub mod options;
 pub mod seccomp;

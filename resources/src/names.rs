@@ -15,6 +15,11 @@ pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
 pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
 /// On launcher Pods: name of the VirtualMachineInstance too, see [`label_value`]. Services that tools make select by it.
 pub const VMI_ID_LABEL: &str = "vmi.kubevirt.io/id";
+/// On Pods and Services: there are metrics at the port of the name `metrics`. KubeVirt's dashboards and alerts find them by it.
+pub const METRICS_LABEL: &str = "prometheus.kubevirt.io";
+/// Where node agents serve metrics, on their nodes' network: the port that exporters of VMs have by custom.
+pub const METRICS_PORT: u16 = 9177;
+
 /// On VirtualMachineInstances: the node they are on. Node agents select by it.
 pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
 
