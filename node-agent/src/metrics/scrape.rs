@@ -100,7 +100,7 @@ impl Scraper {
     }
 
     async fn completed(&self, vm: Vm, asker: Option<Asker>) -> Vm {
-        match answer(asker).await {
+        match answer(asker, ANSWER_WITHIN).await {
             Ok(answer) => vm.answered(answer),
             Err(silence) => {
                 let reason = silence.as_str();
@@ -112,7 +112,7 @@ impl Scraper {
     }
 }
 
-async fn answer(asker: Option<Asker>) -> Result<VmAnswer, Silence> {
+async fn answer(asker: Option<Asker>, within: Duration) -> Result<VmAnswer, Silence> {
     let asker = asker.ok_or(Silence::Disconnected)?;
     let ask = async {
         let info = asker.info().await?;
@@ -120,8 +120,68 @@ async fn answer(asker: Option<Asker>) -> Result<VmAnswer, Silence> {
         let memory = asker.memory().await?;
         Ok::<_, AskError>(VmAnswer { info, counters, memory })
     };
-    match timeout(ANSWER_WITHIN, ask).await {
+    match timeout(within, ask).await {
         Ok(answered) => Ok(answered?),
         Err(_) => Err(Silence::Late),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_link::launcher::Answer;
+    use corten_link::{Counters, Info, Memory, RunState};
+
+    use super::*;
+    use crate::door::Question;
+
+    fn info() -> Info {
+        let (state, open_ports) = (RunState::Running, Vec::new());
+        Info { machine_version: 1, state, vcpus: 1, memory: 7, resets: 0, open_ports, boot: None }
+    }
+
+    /// An asker whose launcher answers so.
+    fn launcher(answers: impl Fn(Question) -> Option<Answer> + Send + 'static) -> Option<Asker> {
+        let (asker, mut questions) = Asker::new();
+        tokio::spawn(async move {
+            let mut unanswered = Vec::new();
+            while let Some(asked) = questions.recv().await {
+                match answers(asked.question) {
+                    Some(answer) => drop(asked.answer.send(answer)),
+                    None => unanswered.push(asked),
+                }
+            }
+        });
+        Some(asker)
+    }
+
+    fn whole(question: Question) -> Option<Answer> {
+        match question {
+            Question::Info => Some(Answer::Info { info: info() }),
+            Question::Counters => Some(Answer::Counters { counters: Box::default() }),
+            Question::Memory => Some(Answer::Memory { memory: Memory::default() }),
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn launcher_is_asked_for_everything() {
+        let told = answer(launcher(whole), Duration::from_secs(60)).await.unwrap();
+        assert_eq!((told.info, told.counters), (info(), Counters::default()));
+        assert_eq!(told.memory, Memory::default());
+    }
+
+    #[tokio::test]
+    async fn launcher_that_tells_nothing_is_told_by_its_reason() {
+        let (soon, long) = (Duration::from_millis(50), Duration::from_secs(60));
+        let silent = launcher(|question| whole(question).filter(|_| question == Question::Info));
+        assert_eq!(answer(silent, soon).await.unwrap_err(), Silence::Late);
+        let refusal = launcher(|_| Some(Answer::Refused { reason: "no VM yet".into() }));
+        assert_eq!(answer(refusal, long).await.unwrap_err(), Silence::Refused);
+        let other = launcher(|_| Some(Answer::Done));
+        assert_eq!(answer(other, long).await.unwrap_err(), Silence::Refused);
+        assert_eq!(answer(None, long).await.unwrap_err(), Silence::Disconnected);
+        let (gone, questions) = Asker::new();
+        drop(questions);
+        assert_eq!(answer(Some(gone), long).await.unwrap_err(), Silence::Disconnected);
     }
 }

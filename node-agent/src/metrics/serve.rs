@@ -16,6 +16,8 @@ use super::Scraper;
 
 /// Prometheus has one or two; the port is on the node's network, where others are, too.
 const CONNECTIONS: usize = 16;
+/// How long one is kept that asks for nothing: whoever asks more rarely connects again.
+const IDLE: Duration = Duration::from_secs(35);
 /// Between tries to listen. The port may be somebody else's for a while: the agent before this one, as a rule.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
@@ -24,7 +26,7 @@ pub async fn serve(scraper: Scraper, address: IpAddr, port: u16) {
     let address = SocketAddr::new(address, port);
     let listener = listen(address).await;
     info!(%address, "metrics are served");
-    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
+    let limits = Limits { connections: CONNECTIONS, header: IDLE, ..Limits::default() };
     let port = Port { listener, tls: None, limits, opened: None };
     port::serve(port, move |request| answer(scraper.clone(), request), pending()).await;
 }

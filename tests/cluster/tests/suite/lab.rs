@@ -1,6 +1,7 @@
 //! What the lab's own cluster promises.
 
 mod audit;
+mod dashboard;
 mod outage;
 mod whole_way;
 
