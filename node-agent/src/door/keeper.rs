@@ -206,7 +206,7 @@ impl Keeper {
                     info!(vmi = name, "the VM runs");
                     report.begin(write);
                 }
-                Ok(ToAgent::Ended { reason, detail }) => {
+                Ok(ToAgent::Ended { reason, detail, .. }) => {
                     let detail = excerpt(&detail);
                     info!(vmi = name, ?reason, detail, "the VM has ended: {}", reason.text());
                 }

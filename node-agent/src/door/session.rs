@@ -1,6 +1,6 @@
 //! What is said to one launcher, once connected.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -85,7 +85,7 @@ impl Session {
         session.send(&ToLauncher::Hello { version: VERSION, agent: NAME.into() }, &[])?;
         let hello = timeout(ANSWER_WITHIN, session.receive()).await;
         match hello.map_err(|_| SessionError::Silent)?? {
-            ToAgent::Hello { version, launcher, state, vmi } => {
+            ToAgent::Hello { version, launcher, state, vmi, .. } => {
                 agreed(version).map_err(LinkError::from)?;
                 session.state = state;
                 Ok((session, Greeting { launcher, state, vmi }))
@@ -113,6 +113,7 @@ impl Session {
             id: self.last_id,
             vmi: object,
             grace_seconds: u32::try_from(grace).unwrap_or(u32::MAX),
+            interfaces: BTreeMap::new(),
             roles,
         };
         match self.send(&start, descriptors) {
@@ -216,6 +217,11 @@ mod tests {
         )
     }
 
+    fn hello(state: State, vmi: Option<String>) -> ToAgent {
+        let launcher = "l".into();
+        ToAgent::Hello { version: VERSION, launcher, state, vmi, applied: None, roles: Vec::new() }
+    }
+
     fn vmi() -> VirtualMachineInstance {
         serde_json::from_value(json!({
             "metadata": {
@@ -231,12 +237,7 @@ mod tests {
     #[tokio::test]
     async fn launcher_gets_the_vmi_and_its_grace_but_nothing_that_is_not_for_it() {
         let (agent, launcher) = pair();
-        let hello = ToAgent::Hello {
-            version: VERSION,
-            launcher: "l".into(),
-            state: State::Waiting,
-            vmi: None,
-        };
+        let hello = hello(State::Waiting, None);
         launcher.send(&hello, &[]).unwrap();
         let (mut session, greeting) = Session::begin(agent).await.unwrap();
         assert_eq!((greeting.state, greeting.vmi), (State::Waiting, None));
@@ -262,8 +263,7 @@ mod tests {
     /// A session with a launcher that waits.
     async fn waiting() -> (Session, LauncherEnd) {
         let (agent, launcher) = pair();
-        let (name, state) = ("l".to_owned(), State::Waiting);
-        let hello = ToAgent::Hello { version: VERSION, launcher: name, state, vmi: None };
+        let hello = hello(State::Waiting, None);
         launcher.send(&hello, &[]).unwrap();
         let (session, _) = Session::begin(agent).await.unwrap();
         launcher.receive().unwrap().unwrap();
@@ -323,9 +323,7 @@ mod tests {
     #[tokio::test]
     async fn refusal_is_told_with_its_reason() {
         let (agent, launcher) = pair();
-        let (launcher_name, state) = ("l".to_owned(), State::Running);
-        let vmi_uid = Some("other".to_owned());
-        let hello = ToAgent::Hello { version: 1, launcher: launcher_name, state, vmi: vmi_uid };
+        let hello = hello(State::Running, Some("other".to_owned()));
         launcher.send(&hello, &[]).unwrap();
         let (mut session, _) = Session::begin(agent).await.unwrap();
         let reply = Answer::Refused { reason: "another VMI".into() };

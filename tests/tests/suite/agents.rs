@@ -6,10 +6,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use corten_launcher::guest_agent::{
-    FreezeStatus, GuestAgent, GuestInformation, LostReason, Notice, Order, Outcome, STREAM,
-};
-use corten_link::{ConsoleDescription, Reply, Request, Role};
+use corten_launcher::guest_agent::{GuestAgent, LostReason, Notice, Order, Outcome, STREAM};
+use corten_link::{ConsoleDescription, FreezeStatus, GuestInformation, Reply, Request, Role};
 use corten_tests::guest::{AGENT, PLACE_FOR_AGENT, ScriptedGuest};
 use corten_tests::process::VmProcess;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

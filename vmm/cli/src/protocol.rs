@@ -5,8 +5,8 @@
 //! end by itself. Messages are those of every link: JSON of at most 64 KiB, descriptors beside it. Only the user that the
 //! supervisor runs as, and root, can reach the socket.
 
-use corten_launcher::guest_agent::AgentReport;
 use corten_launcher::log::chain;
+use corten_link::AgentReport;
 use corten_link::launcher::{Channel, Wire};
 use corten_link::{BootOrigin, Counters, EndReason, LinkError, Memory, Role, RunState};
 use serde::{Deserialize, Serialize};

@@ -273,7 +273,14 @@ impl Launcher {
                 }
                 self.agent = Some(Agent { link, greeted: false });
                 let (launcher, vmi) = (NAME.into(), self.uid.clone());
-                self.tell(&ToAgent::Hello { version: VERSION, launcher, state: self.state, vmi });
+                self.tell(&ToAgent::Hello {
+                    version: VERSION,
+                    launcher,
+                    state: self.state,
+                    vmi,
+                    applied: None,
+                    roles: Vec::new(),
+                });
             }
             Ok(Err(error)) => say(&format!("an agent was refused: {}", chain(&error))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -308,7 +315,15 @@ impl Launcher {
                 self.thaw_guest();
                 self.pass(id, Request::PowerButton);
             }
+            (ToLauncher::Pause { id }, true) => self.pass(id, Request::Pause),
+            (ToLauncher::Resume { id }, true) => self.pass(id, Request::Resume),
             (ToLauncher::Info { id }, true) => self.pass(id, Request::Info),
+            (ToLauncher::Counters { id }, true) => self.pass(id, Request::Counters),
+            (ToLauncher::Memory { id }, true) => self.pass(id, Request::Memory),
+            (ToLauncher::Apply { id, .. }, true) => {
+                self.refuse(id, "nothing of a VMI that runs can be changed".into());
+            }
+            (ToLauncher::OpenedUp { .. }, true) => {}
             (ToLauncher::Kill { id }, true) => {
                 self.pass(id, Request::Kill);
                 if self.running.is_some() {
@@ -475,7 +490,8 @@ impl Launcher {
             Reply::Done => Answer::Done,
             Reply::Refused { reason } => Answer::Refused { reason },
             Reply::Info { info } => Answer::Info { info },
-            Reply::Counters { .. } | Reply::Memory { .. } => return,
+            Reply::Counters { counters } => Answer::Counters { counters: Box::new(counters) },
+            Reply::Memory { memory } => Answer::Memory { memory },
         };
         self.answer(id, answer);
     }
@@ -569,7 +585,8 @@ impl Launcher {
 
     fn ended(mut self, end: End) -> End {
         self.state = State::Ended;
-        self.tell(&ToAgent::Ended { reason: end.reason, detail: end.detail.clone() });
+        let (reason, detail) = (end.reason, end.detail.clone());
+        self.tell(&ToAgent::Ended { reason, detail, console: String::new() });
         end
     }
 }

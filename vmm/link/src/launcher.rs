@@ -5,14 +5,24 @@
 //!
 //! ```text
 //!   agent                                   launcher
-//!     hello {version, agent}           <->    hello {version, launcher, state, vmi}
-//!     start {id, vmi, grace} + kvm      ->
+//!     hello {version, agent}           <->    hello {version, launcher, state, vmi, applied} + netns
+//!     start {id, vmi, grace, interfaces} + kvm, tap/..., dhcp4/...   ->
 //!                                      <-     reply {id, done}
-//!                                      <-     state {preparing}, state {running}
-//!     info, power-button, kill {id}     ->
+//!                                      <-     state {preparing}
+//!                                      <-     unopenable {ticket} + disk/...
+//!     opened-up {ticket, refused}       ->
+//!                                      <-     state {running}, vm {running}, applied {hash}
+//!                                      <-     guest {report}, each time that there is news
+//!     apply {id, vmi, grace}            ->
+//!                                      <-     reply {id, done}, applied {hash}
+//!     info, counters, memory, pause, resume, power-button, kill {id}   ->
 //!                                      <-     reply {id, ...}
-//!                                      <-     ended {reason, detail}, and the link closes
+//!                                      <-     ended {reason, detail, console}, and the link closes
 //! ```
+//!
+//! The launcher's hello brings its network namespace (`netns`): the agent connects the guest's interfaces there. What the
+//! launcher may not open although it is its own (a claim's block device, a file of root's) it shows as an O_PATH descriptor;
+//! the agent makes it the launcher's, and the launcher opens it itself.
 //!
 //! A launcher that must not be started is told `dismiss {reason}` in the place of `start`, and ends.
 //!
@@ -21,12 +31,16 @@
 
 mod channel;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use channel::{AgentEnd, Channel, LauncherEnd, Wire};
 
-use crate::{EndReason, Event, Info, MessageError, Role};
+use crate::{
+    Addressing, AgentReport, Counters, EndReason, Event, Info, Memory, MessageError, Role, RunState,
+};
 
 /// Newest version of these messages that this build speaks.
 pub const VERSION: u16 = 1;
@@ -53,7 +67,8 @@ pub enum ToLauncher {
         /// Its name and release, for logs.
         agent: String,
     },
-    /// Make this VMI's machine and run it. Comes with /dev/kvm and, where the node has it, /dev/userfaultfd.
+    /// Make this VMI's machine and run it. Comes with /dev/kvm, where the node has it /dev/userfaultfd, and what its interfaces
+    /// are connected to.
     Start {
         /// Told again in the reply.
         id: u64,
@@ -62,8 +77,29 @@ pub enum ToLauncher {
         /// Seconds from a SIGTERM to the kill.
         #[serde(rename = "grace")]
         grace_seconds: u32,
+        /// What the agent has connected, by the names that the object has for its interfaces.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        interfaces: BTreeMap<String, ConnectedInterface>,
         /// One role for each descriptor that comes with the message.
         roles: Vec<Role>,
+    },
+    /// The object has changed: heed what can be heeded while the guest runs.
+    Apply {
+        /// Told again in the reply.
+        id: u64,
+        /// The object as the API server has it.
+        vmi: Map<String, Value>,
+        /// Seconds from a SIGTERM to the kill.
+        #[serde(rename = "grace")]
+        grace_seconds: u32,
+    },
+    /// What was shown by [`ToAgent::Unopenable`] is the launcher's now, or stays what it was.
+    OpenedUp {
+        /// That of the launcher's message.
+        ticket: u64,
+        /// Why not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
     },
     /// This launcher will be given nothing: it ends as one that could not be started. Nothing to one that was started.
     Dismiss {
@@ -75,8 +111,28 @@ pub enum ToLauncher {
         /// Told again in the reply.
         id: u64,
     },
+    /// Stop the guest until [`ToLauncher::Resume`].
+    Pause {
+        /// Told again in the reply.
+        id: u64,
+    },
+    /// Let the guest go on.
+    Resume {
+        /// Told again in the reply.
+        id: u64,
+    },
     /// Say how the VM is.
     Info {
+        /// Told again in the reply.
+        id: u64,
+    },
+    /// Say what was counted.
+    Counters {
+        /// Told again in the reply.
+        id: u64,
+    },
+    /// Say how memory is used.
+    Memory {
         /// Told again in the reply.
         id: u64,
     },
@@ -88,7 +144,7 @@ pub enum ToLauncher {
 }
 
 /// From the launcher.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ToAgent {
     /// The first message.
@@ -102,6 +158,12 @@ pub enum ToAgent {
         /// Uid of the VMI that it was started with.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vmi: Option<String>,
+        /// Hash of the spec that it heeds ([`ToAgent::Applied`]).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        applied: Option<String>,
+        /// `netns`, for the network namespace that it is in.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        roles: Vec<Role>,
     },
     /// What came of a request.
     Reply {
@@ -115,6 +177,31 @@ pub enum ToAgent {
         /// The new one.
         state: State,
     },
+    /// It cannot open what is its own. Each comes as an O_PATH descriptor, under the role of the disk that it is to be.
+    Unopenable {
+        /// Told again in [`ToLauncher::OpenedUp`], which it waits for.
+        ticket: u64,
+        /// One role for each descriptor that comes with the message.
+        roles: Vec<Role>,
+    },
+    /// The guest runs, or stands still.
+    Vm {
+        /// Which of them.
+        state: RunState,
+        /// Why it stands still, where nobody asked for that.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        cause: String,
+    },
+    /// It heeds the spec of this hash from now on.
+    Applied {
+        /// Of the spec as JSON with sorted names.
+        hash: String,
+    },
+    /// What the agent in the guest told, all of it anew.
+    Guest {
+        /// In particular.
+        report: Box<AgentReport>,
+    },
     /// The VM process told something.
     Event {
         /// What.
@@ -126,7 +213,26 @@ pub enum ToAgent {
         reason: EndReason,
         /// More of it: registers, an error.
         detail: String,
+        /// The last lines of the guest's serial console.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        console: String,
     },
+}
+
+/// An interface that the agent has connected. Its TAP's queues and sockets come as `tap/NAME/...`, `vhost/NAME/...`, `dhcp4/NAME` and
+/// the like, where NAME is the segment of the interface's name ([`Role::segment`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ConnectedInterface {
+    /// The guest's Ethernet address.
+    pub mac: [u8; 6],
+    /// Pairs of queues that its TAP has.
+    pub pairs: u16,
+    /// The largest packet that gets through.
+    pub mtu: u16,
+    /// What the guest is told of its addresses; none for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addressing: Option<Addressing>,
 }
 
 /// What came of a request.
@@ -149,6 +255,16 @@ pub enum Answer {
     Info {
         /// In particular.
         info: Info,
+    },
+    /// What was counted.
+    Counters {
+        /// The numbers.
+        counters: Box<Counters>,
+    },
+    /// How memory is used.
+    Memory {
+        /// The numbers.
+        memory: Memory,
     },
 }
 
@@ -177,7 +293,10 @@ impl Wire for ToLauncher {
 
 impl Wire for ToAgent {
     fn roles(&self) -> &[Role] {
-        &[]
+        match self {
+            Self::Hello { roles, .. } | Self::Unopenable { roles, .. } => roles,
+            _ => &[],
+        }
     }
 }
 
@@ -198,8 +317,16 @@ mod tests {
         same::<ToLauncher>(r#"{"kind":"hello","version":1,"agent":"corten-node-agent 0.1.0"}"#, 0);
         let start = r#"{"kind":"start","id":1,"vmi":{"metadata":{"uid":"u"}},"grace":180,"roles":["kvm","uffd"]}"#;
         same::<ToLauncher>(start, 2);
+        let interface = r#""net1":{"mac":[2,0,0,0,0,7],"pairs":1,"mtu":1500}"#;
+        let connected = format!(
+            r#"{{"kind":"start","id":1,"vmi":{{}},"grace":30,"interfaces":{{{interface}}},"roles":["kvm","tap/net1/0"]}}"#
+        );
+        same::<ToLauncher>(&connected, 2);
+        same::<ToLauncher>(r#"{"kind":"apply","id":2,"vmi":{},"grace":30}"#, 0);
+        same::<ToLauncher>(r#"{"kind":"opened-up","ticket":1}"#, 0);
+        same::<ToLauncher>(r#"{"kind":"opened-up","ticket":1,"refused":"no device"}"#, 0);
         same::<ToLauncher>(r#"{"kind":"dismiss","reason":"it was started before"}"#, 0);
-        for kind in ["power-button", "info", "kill"] {
+        for kind in ["power-button", "pause", "resume", "info", "counters", "memory", "kill"] {
             same::<ToLauncher>(&format!(r#"{{"kind":"{kind}","id":7}}"#), 0);
         }
     }
@@ -215,6 +342,13 @@ mod tests {
             &format!(r#"{{"kind":"hello","version":1,{launcher},"state":"running","vmi":"u"}}"#),
             0,
         );
+        let applied = r#""state":"running","vmi":"u","applied":"0f","roles":["netns"]"#;
+        same::<ToAgent>(&format!(r#"{{"kind":"hello","version":1,{launcher},{applied}}}"#), 1);
+        same::<ToAgent>(r#"{"kind":"unopenable","ticket":1,"roles":["disk/data"]}"#, 1);
+        same::<ToAgent>(r#"{"kind":"vm","state":"running"}"#, 0);
+        same::<ToAgent>(r#"{"kind":"vm","state":"paused","cause":"disk data failed"}"#, 0);
+        same::<ToAgent>(r#"{"kind":"applied","hash":"0f"}"#, 0);
+        same::<ToAgent>(r#"{"kind":"guest","report":{"connected":false,"guest":{}}}"#, 0);
         same::<ToAgent>(r#"{"kind":"reply","id":1,"reply":{"what":"done"}}"#, 0);
         same::<ToAgent>(r#"{"kind":"reply","id":1,"reply":{"what":"refused","reason":"no"}}"#, 0);
         same::<ToAgent>(
@@ -224,6 +358,7 @@ mod tests {
         same::<ToAgent>(r#"{"kind":"state","state":"ended"}"#, 0);
         same::<ToAgent>(r#"{"kind":"event","event":{"what":"reset"}}"#, 0);
         same::<ToAgent>(r#"{"kind":"ended","reason":"powered-off","detail":""}"#, 0);
+        same::<ToAgent>(r#"{"kind":"ended","reason":"panicked","detail":"","console":"Oops"}"#, 0);
     }
 
     #[test]

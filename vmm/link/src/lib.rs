@@ -13,6 +13,7 @@ mod control;
 mod counters;
 mod description;
 mod end;
+mod guest;
 pub mod launcher;
 mod message;
 mod role;
@@ -34,6 +35,10 @@ pub use description::{
     Rate, VsockDescription,
 };
 pub use end::EndReason;
+pub use guest::{
+    AgentCommand, AgentReport, FileSystem, FileSystemDisk, FileSystems, FreezeStatus,
+    GuestInformation, GuestInterface, GuestUser, OperatingSystem,
+};
 pub use message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message, MessageError, VERSION};
 pub use role::{Role, RoleError};
 pub use snapshot::{FillCounters, FillWork, Restoration};

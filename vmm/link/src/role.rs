@@ -46,6 +46,11 @@ impl Role {
         Self("uffd".into())
     }
 
+    /// The network namespace of a launcher.
+    pub fn network_namespace() -> Self {
+        Self("netns".into())
+    }
+
     /// The kernel to boot.
     pub fn kernel() -> Self {
         Self("kernel".into())

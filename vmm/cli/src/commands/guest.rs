@@ -1,6 +1,6 @@
 //! What `corten info` says of a guest by its agent.
 
-use corten_launcher::guest_agent::{AgentReport, FreezeStatus, GuestInformation};
+use corten_link::{AgentReport, FreezeStatus, GuestInformation};
 
 use super::list::{bytes, duration};
 

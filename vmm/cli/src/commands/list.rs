@@ -172,7 +172,7 @@ pub(super) fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use corten_launcher::guest_agent::AgentReport;
+    use corten_link::AgentReport;
 
     use super::*;
     use crate::protocol::State;

@@ -8,11 +8,11 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::information::{
-    AgentCommand, FileSystem, FileSystemDisk, FileSystems, GuestInterface, GuestUser,
+use super::protocol::Answer;
+use corten_link::{
+    AgentCommand, FileSystem, FileSystemDisk, FileSystems, FreezeStatus, GuestInterface, GuestUser,
     OperatingSystem,
 };
-use super::protocol::{Answer, FreezeStatus};
 
 /// qemu-ga 10 has 60 commands.
 const COMMANDS: usize = 96;
@@ -168,7 +168,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::guest_agent::{Command, GuestInformation, ProtocolError};
+    use crate::guest_agent::{Command, ProtocolError};
+    use corten_link::GuestInformation;
 
     fn answer(command: Command, value: &Value) -> Answer {
         command.decode(json!({ "return": value }).to_string().as_bytes()).unwrap()

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use corten_link::GuestInformation;
 use nix::poll::PollFlags;
 
 use super::freeze::Freeze;
-use super::information::GuestInformation;
 use super::orders::{AgentError, LostReason, MAX_ORDERS, Notice, Order, Outcome};
 use super::protocol::{Command, Inbox, ProtocolError};
 use super::schedule::Schedule;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::protocol::FreezeStatus;
+use corten_link::FreezeStatus;
 
 /// How long file systems stay frozen if nobody says, as in KubeVirt: long enough for a storage system to take its snapshots.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(300);

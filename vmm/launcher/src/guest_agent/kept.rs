@@ -3,12 +3,10 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use corten_link::MachineDescription;
+use corten_link::{AgentReport, MachineDescription};
 use nix::poll::PollFlags;
-use serde::{Deserialize, Serialize};
 
 use super::client::GuestAgent;
-use super::information::GuestInformation;
 use super::orders::{Notice, Order};
 
 /// Number of the agent's stream of the console device, if the machine has one.
@@ -16,25 +14,6 @@ pub fn port_of(machine: &MachineDescription) -> Option<u32> {
     let streams = &machine.console.as_ref()?.streams;
     let at = streams.iter().position(|stream| stream == super::STREAM)?;
     u32::try_from(at + 1).ok()
-}
-
-/// What there is to tell of an agent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-pub struct AgentReport {
-    /// Whether it answers.
-    pub connected: bool,
-    /// Since when, in seconds since the epoch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<u64>,
-    /// Why it does not answer any more; empty if it does, or never did.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub lost: String,
-    /// When it last set the guest's clock, in seconds since the epoch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock_set: Option<u64>,
-    /// What it told, which stays when it is gone.
-    pub guest: GuestInformation,
 }
 
 /// A [`GuestAgent`] with what has to be known around it.
@@ -162,8 +141,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::guest_agent::Outcome;
     use crate::guest_agent::testing::FakeAgent;
-    use crate::guest_agent::{FreezeStatus, Outcome};
+    use corten_link::FreezeStatus;
 
     const PORT: u32 = 1;
 

@@ -17,7 +17,6 @@
 //! ```
 //!
 //! * [`protocol`]: commands to bytes, bytes to answers; pure.
-//! * [`information`]: what was learned, under the names that KubeVirt's API has for it.
 //! * `answers`: from the agent's JSON to that, with all its bounds.
 //! * `schedule`: what is asked how often.
 //! * `freeze`: what is known of a freeze, and when it ends.
@@ -46,7 +45,6 @@
 mod answers;
 pub mod client;
 mod freeze;
-pub mod information;
 pub mod kept;
 pub mod orders;
 pub mod protocol;
@@ -60,13 +58,9 @@ mod tests;
 
 pub use self::client::GuestAgent;
 pub use self::freeze::DEFAULT_LIMIT;
-pub use self::information::{
-    AgentCommand, FileSystem, FileSystemDisk, FileSystems, GuestInformation, GuestInterface,
-    GuestUser, OperatingSystem,
-};
-pub use self::kept::{AgentReport, KeptAgent, port_of};
+pub use self::kept::{KeptAgent, port_of};
 pub use self::orders::{AgentError, LostReason, Notice, Order, Outcome};
-pub use self::protocol::{Answer, Command, FreezeStatus, Inbox, ProtocolError};
+pub use self::protocol::{Answer, Command, Inbox, ProtocolError};
 
 /// Name of the stream, by which the guest's agent finds its port.
 pub const STREAM: &str = "org.qemu.guest_agent.0";

@@ -4,12 +4,13 @@
 //! `guest-sync-delimited` with a number: the agent answers with a byte that occurs in no JSON (0xFF) and the number.
 //! All before that byte is old. The same byte before the command has the agent's own parser begin anew.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::answers;
-use super::information::{AgentCommand, FileSystems, GuestInterface, GuestUser, OperatingSystem};
+use corten_link::{
+    AgentCommand, FileSystems, FreezeStatus, GuestInterface, GuestUser, OperatingSystem,
+};
 
 /// The longest answer. A host of containers has a virtual interface for each of a few hundred, at 500 bytes each.
 pub const MAX_LINE: usize = 256 << 10;
@@ -153,16 +154,6 @@ pub enum Answer {
     Interfaces(Vec<GuestInterface>),
     /// Whether file systems are frozen.
     FreezeStatus(FreezeStatus),
-}
-
-/// Whether an agent has file systems frozen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FreezeStatus {
-    /// It has.
-    Frozen,
-    /// It has not.
-    Thawed,
 }
 
 /// What is wrong with an answer.

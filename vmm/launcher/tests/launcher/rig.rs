@@ -1,5 +1,6 @@
 //! The launcher that is built, and a test in the place of its agent.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -249,7 +250,10 @@ impl Agent {
         let kvm = kvm()?;
         self.last_id += 1;
         let (id, roles) = (self.last_id, vec![Role::kvm()]);
-        self.link.send(&ToLauncher::Start { id, vmi, grace_seconds, roles }, &[kvm.as_fd()])?;
+        self.link.send(
+            &ToLauncher::Start { id, vmi, grace_seconds, interfaces: BTreeMap::new(), roles },
+            &[kvm.as_fd()],
+        )?;
         Ok(id)
     }
 

@@ -101,6 +101,7 @@ pub(super) fn decode<M: Wire>(bytes: &[u8], descriptors: usize) -> Result<M, Mes
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::os::unix::net::UnixStream;
 
     use serde_json::Map;
@@ -113,7 +114,7 @@ mod tests {
     }
 
     fn start(vmi: Map<String, serde_json::Value>, roles: Vec<Role>) -> ToLauncher {
-        ToLauncher::Start { id: 1, vmi, grace_seconds: 1, roles }
+        ToLauncher::Start { id: 1, vmi, grace_seconds: 1, interfaces: BTreeMap::new(), roles }
     }
 
     #[test]

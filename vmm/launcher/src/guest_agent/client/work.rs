@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use super::{GuestAgent, Purpose, since_epoch};
 use crate::guest_agent::freeze::{Freeze, limit};
 use crate::guest_agent::orders::{AgentError, Notice, Order, Outcome};
-use crate::guest_agent::protocol::{Answer, Command, FreezeStatus, ProtocolError};
+use crate::guest_agent::protocol::{Answer, Command, ProtocolError};
 use crate::guest_agent::schedule::Schedule;
+use corten_link::FreezeStatus;
 
 /// While frozen, this is the sign of life.
 const STATUS: Duration = Duration::from_secs(5);

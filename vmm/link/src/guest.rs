@@ -1,9 +1,7 @@
-//! What the agent told, under the names that it has in KubeVirt's API: the answer of the subresource `guestosinfo`, parts
+//! What the agent in a guest told, under the names that it has in KubeVirt's API: the answer of the subresource `guestosinfo`, parts
 //! of which are `userlist`, `filesystemlist`, and `guestOSInfo` and `interfaces` of a VMI's status.
 
 use serde::{Deserialize, Serialize};
-
-use super::protocol::FreezeStatus;
 
 /// All that was learned of a guest by its agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -181,4 +179,33 @@ pub struct GuestInterface {
     pub ip_addresses: Vec<String>,
     /// Always `guest-agent`.
     pub info_source: String,
+}
+
+/// Whether an agent has file systems frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FreezeStatus {
+    /// It has.
+    Frozen,
+    /// It has not.
+    Thawed,
+}
+
+/// What there is to tell of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct AgentReport {
+    /// Whether it answers.
+    pub connected: bool,
+    /// Since when, in seconds since the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    /// Why it does not answer any more; empty if it does, or never did.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub lost: String,
+    /// When it last set the guest's clock, in seconds since the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_set: Option<u64>,
+    /// What it told, which stays when it is gone.
+    pub guest: GuestInformation,
 }
