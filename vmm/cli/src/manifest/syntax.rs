@@ -9,11 +9,9 @@ use super::documents::{MAX_DEPTH, MAX_DOCUMENTS, MAX_VALUES};
 
 const UNEVEN: &str = "the line is not indented as those around it are";
 const NOT_CLOSED: &str = "a bracket is opened and not closed";
-const ESCAPE: &str = "behind a backslash in double quotes stands nothing that it can be followed by: write it twice, or take \
-    single quotes";
+const ESCAPE: &str = "a backslash in double quotes is followed by nothing that it can be: write it twice, or take single quotes";
 const TAB: &str = "a tab stands where only blanks may: indent with blanks";
-const KEY: &str =
-    "a key is a text: put quotes around it; so do braces of a template that was not filled in";
+const KEY: &str = "a key is a text: put quotes around it, or fill in the braces of a template";
 const TAG: &str = "a word that begins with `!` is a tag: put quotes around it if it is a text";
 const DIRECTIVE: &str = "a line that begins with `%` tells of YAML itself, and this one is not understood: leave it out";
 
@@ -217,7 +215,7 @@ mod tests {
             ("a: \"b", "a quote is opened and not closed"),
             ("a: 'b\nc: d", "a quote is opened and not closed"),
             ("a: 'b' c", "line 1, column 8: more follows behind the closing quote"),
-            ("a: \"\\q\"", "line 1, column 4: behind a backslash in double quotes"),
+            ("a: \"\\q\"", "line 1, column 4: a backslash in double quotes"),
             ("a: [1, 2", "[ is opened and not closed"),
             ("a: {b: [1}", "line 1, column 8: [ is opened, and } closes it"),
             ("a: [1]]", "line 1, column 7: "),
@@ -229,7 +227,7 @@ mod tests {
             ("\"\\e[1m\": 1\n\"\\e[1m\": 2", "line 2, column 1: \\u{1b}[1m stands there twice"),
             (
                 "a: {{ .Values.b }}",
-                "line 1, column 5: a key is a text: put quotes around it; so do braces",
+                "line 1, column 5: a key is a text: put quotes around it, or fill in",
             ),
             ("? [a]\n: b", "line 1, column 3: a key is a text"),
             ("~: 1", "line 1, column 1: a key is a text"),
