@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
-use crate::door::{Keeper, Launchers, Surroundings};
+use crate::door::{Keeper, Launchers, OpenUp, Surroundings};
 use crate::doors::Doors;
 use crate::grant::Devices;
 use crate::huge_pages;
@@ -23,6 +23,7 @@ use crate::ledger::Ledger;
 use crate::node;
 use crate::options::Options;
 use crate::seccomp;
+use crate::status::Reports;
 
 const LOOK_AT_KVM_EACH: Duration = Duration::from_secs(5);
 const ASK_KUBELET_EACH: Duration = Duration::from_secs(10);
@@ -55,6 +56,8 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
         cluster: cluster.clone(),
         devices: devices.clone(),
         launchers: Launchers::default(),
+        reports: Reports::new(cluster.clone()),
+        open_up: OpenUp::new(options.launcher_user),
     };
     for device in doors.ids() {
         parts.spawn(Keeper::new(device.clone(), around.clone()).run());
@@ -129,7 +132,7 @@ async fn follow_kubelet(
         let pods = cluster.known().borrow().pods.clone();
         // Without any, they are not listed yet.
         if !pods.is_empty() {
-            let there: BTreeSet<&str> = pods.values().map(String::as_str).collect();
+            let there: BTreeSet<&str> = pods.values().map(|pod| pod.uid.as_str()).collect();
             if let Err(error) = ledger.forget_starts(|uid| there.contains(uid), doors.ids()) {
                 warn!("{:#}", anyhow::Error::from(error));
             }
