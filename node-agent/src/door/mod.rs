@@ -2,9 +2,11 @@
 
 mod allowance;
 mod asker;
+mod attendance;
 mod connect;
 mod handover;
 mod keeper;
+mod open_up;
 mod session;
 mod visits;
 
@@ -12,4 +14,5 @@ pub use asker::{AskError, Asker, Launcher, Launchers, Question};
 pub use connect::{ConnectError, connect};
 pub use handover::{Handover, HandoverError};
 pub use keeper::{Keeper, Surroundings};
+pub use open_up::{OpenUp, OpenUpError};
 pub use session::{Greeting, Session, SessionError, Told};
