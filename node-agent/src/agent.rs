@@ -128,7 +128,7 @@ async fn follow_kubelet(
         let pods = cluster.known().borrow().pods.clone();
         // Without any, they are not listed yet.
         if !pods.is_empty() {
-            let there: BTreeSet<&str> = pods.values().map(String::as_str).collect();
+            let there: BTreeSet<&str> = pods.values().map(|pod| pod.uid.as_str()).collect();
             if let Err(error) = ledger.forget_starts(|uid| there.contains(uid), doors.ids()) {
                 warn!("{:#}", anyhow::Error::from(error));
             }

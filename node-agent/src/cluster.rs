@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::pin::pin;
 
-use corten_resources::names::NODE_NAME_LABEL;
+use corten_resources::names::{NETWORK_STATUS_ANNOTATION, NODE_NAME_LABEL};
 use corten_resources::types::VirtualMachineInstance;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::identity::{Known, PodName};
+use crate::identity::{Known, KnownPod, PodName};
 
 /// The API server, as far as the agent uses it.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Cluster {
         self.known.subscribe()
     }
 
-    /// Follows the Pods of this node, without end. Of a Pod, name and uid are all that matters.
+    /// Follows the Pods of this node, without end. Of a Pod, only metadata matter.
     pub async fn watch_pods(&self) {
         let pods: Api<PartialObjectMeta<Pod>> = Api::all(self.client.clone());
         let config = Config::default().fields(&format!("spec.nodeName={}", self.node));
@@ -104,8 +104,7 @@ trait Keyed {
     type Key: Ord;
 }
 
-/// A Pod's uid.
-impl Keyed for String {
+impl Keyed for KnownPod {
     type Key = PodName;
 }
 
@@ -113,9 +112,12 @@ impl Keyed for VirtualMachineInstance {
     type Key = String;
 }
 
-fn pod_entry(pod: PartialObjectMeta<Pod>) -> Option<(PodName, String)> {
+fn pod_entry(pod: PartialObjectMeta<Pod>) -> Option<(PodName, KnownPod)> {
     let metadata = pod.metadata;
-    Some((PodName { namespace: metadata.namespace?, name: metadata.name? }, metadata.uid?))
+    let network_status =
+        metadata.annotations.and_then(|mut all| all.remove(NETWORK_STATUS_ANNOTATION));
+    let known = KnownPod { uid: metadata.uid?, network_status };
+    Some((PodName { namespace: metadata.namespace?, name: metadata.name? }, known))
 }
 
 fn vmi_entry(object: DynamicObject) -> Option<(String, VirtualMachineInstance)> {

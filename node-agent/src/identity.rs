@@ -40,13 +40,22 @@ pub enum Holder {
     Unknown,
 }
 
+/// What matters of a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownPod {
+    /// Its uid.
+    pub uid: String,
+    /// What its annotation says of its networks.
+    pub network_status: Option<String>,
+}
+
 /// What the agent knows of the cluster: Pods of its node, and VMIs of its node.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Name of this node.
     pub node: String,
-    /// uids of Pods.
-    pub pods: BTreeMap<PodName, String>,
+    /// Pods.
+    pub pods: BTreeMap<PodName, KnownPod>,
     /// VMIs by uid.
     pub vmis: BTreeMap<String, VirtualMachineInstance>,
 }
@@ -86,9 +95,9 @@ pub fn identify(holder: &Holder, known: &Known) -> Result<Identity, Unidentified
         Holder::Pods(pods) => match pods.as_slice() {
             [] => return Err(Unidentified::NoHolder),
             [pod] => {
-                let uid = known.pods.get(pod);
-                let uid = uid.ok_or_else(|| Unidentified::PodNotSeen(pod.clone()))?;
-                (uid.clone(), Some(pod.namespace.as_str()))
+                let seen = known.pods.get(pod);
+                let seen = seen.ok_or_else(|| Unidentified::PodNotSeen(pod.clone()))?;
+                (seen.uid.clone(), Some(pod.namespace.as_str()))
             }
             several => return Err(Unidentified::SeveralHolders(several.to_vec())),
         },
@@ -125,10 +134,11 @@ mod tests {
     }
 
     fn known(vmis: Vec<VirtualMachineInstance>) -> Known {
+        let seen = |uid: &str| KnownPod { uid: uid.into(), ..KnownPod::default() };
         let pods = [
-            (pod("default", "virt-launcher-first"), "pod-1".to_owned()),
-            (pod("default", "copied-labels"), "pod-2".to_owned()),
-            (pod("other", "virt-launcher-first"), "pod-3".to_owned()),
+            (pod("default", "virt-launcher-first"), seen("pod-1")),
+            (pod("default", "copied-labels"), seen("pod-2")),
+            (pod("other", "virt-launcher-first"), seen("pod-3")),
         ];
         let vmis = vmis.into_iter().map(|vmi| (vmi.metadata.uid.clone(), vmi)).collect();
         Known { node: "node1".into(), pods: pods.into(), vmis }

@@ -19,11 +19,12 @@
 //! | [`cluster`] | the agent's own view of Pods and VMIs |
 //! | [`status`] | what the agent writes on a VMI |
 //! | [`grant`], [`seccomp`] | devices that are handed over; the system-call profile of launchers |
+//! | [`networks`] | interfaces of guests, wired in their Pods |
 //! | [`huge_pages`] | the node's setting for guest memory |
 //! | [`node`] | the node's label and heartbeat |
 //!
 //! The agent may die and come back at any time: launchers go on, and are found again by the directories, never by what
-//! they say of themselves. Its network wiring is `node-agent/net`.
+//! they say of themselves. What is done to make a network is in `node-agent/net`.
 
 pub mod agent;
 pub mod cluster;
@@ -34,6 +35,7 @@ pub mod huge_pages;
 pub mod identity;
 pub mod kubelet;
 pub mod ledger;
+pub mod networks;
 pub mod node;
 pub mod options;
 pub mod seccomp;

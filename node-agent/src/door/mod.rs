@@ -4,10 +4,11 @@ mod allowance;
 mod connect;
 mod handover;
 mod keeper;
+mod network;
 mod session;
 mod visits;
 
 pub use connect::{ConnectError, connect};
 pub use handover::{Handover, HandoverError};
 pub use keeper::{Keeper, Surroundings};
-pub use session::{Greeting, Session, SessionError};
+pub use session::{Greeting, Session, SessionError, Told};

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use corten_link::launcher::{AgentEnd, Answer, State, ToAgent, ToLauncher, VERSION, agreed};
-use corten_link::{LinkError, MessageError, Role};
+use corten_link::launcher::{
+    AgentEnd, Answer, ConnectedInterface, State, ToAgent, ToLauncher, VERSION, agreed,
+};
+use corten_link::{Grant, LinkError, MessageError, Role};
 use corten_resources::types::{ObjectMeta, VirtualMachineInstance};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -53,7 +55,7 @@ pub enum SessionError {
 }
 
 /// How a launcher presented itself. What it says of its VMI is compared, never believed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Greeting {
     /// Its release.
     pub launcher: String,
@@ -61,14 +63,19 @@ pub struct Greeting {
     pub state: State,
     /// Uid of the VMI that it was started with.
     pub vmi: Option<String>,
+    /// What it says is its network namespace. It may be any descriptor.
+    pub network_namespace: Option<OwnedFd>,
 }
+
+/// What a launcher told, and the descriptors that came with it.
+pub type Told = (ToAgent, Grant);
 
 /// A conversation with one launcher.
 #[derive(Debug)]
 pub struct Session {
     link: AsyncFd<AgentEnd>,
     /// Came while an answer was waited for.
-    early: VecDeque<ToAgent>,
+    early: VecDeque<Told>,
     last_id: u64,
     state: State,
     allowance: Allowance,
@@ -85,12 +92,13 @@ impl Session {
         session.send(&ToLauncher::Hello { version: VERSION, agent: NAME.into() }, &[])?;
         let hello = timeout(ANSWER_WITHIN, session.receive()).await;
         match hello.map_err(|_| SessionError::Silent)?? {
-            ToAgent::Hello { version, launcher, state, vmi, .. } => {
+            (ToAgent::Hello { version, launcher, state, vmi, .. }, mut grant) => {
                 agreed(version).map_err(LinkError::from)?;
                 session.state = state;
-                Ok((session, Greeting { launcher, state, vmi }))
+                let network_namespace = grant.remove(&Role::network_namespace());
+                Ok((session, Greeting { launcher, state, vmi, network_namespace }))
             }
-            other => Err(SessionError::NoHello(Box::new(other))),
+            (other, _) => Err(SessionError::NoHello(Box::new(other))),
         }
     }
 
@@ -99,10 +107,11 @@ impl Session {
         self.state
     }
 
-    /// Hands over a VMI with the descriptors for it.
+    /// Hands over a VMI with the descriptors for it and what is to be known of its interfaces.
     pub async fn start(
         &mut self,
         vmi: &VirtualMachineInstance,
+        interfaces: &BTreeMap<String, ConnectedInterface>,
         descriptors: &[(Role, File)],
     ) -> Result<(), SessionError> {
         let grace = vmi.spec.grace_period().as_secs();
@@ -113,7 +122,7 @@ impl Session {
             id: self.last_id,
             vmi: object,
             grace_seconds: u32::try_from(grace).unwrap_or(u32::MAX),
-            interfaces: BTreeMap::new(),
+            interfaces: interfaces.clone(),
             roles,
         };
         match self.send(&start, descriptors) {
@@ -146,9 +155,9 @@ impl Session {
     }
 
     /// What the launcher says next.
-    pub async fn next(&mut self) -> Result<ToAgent, SessionError> {
+    pub async fn next(&mut self) -> Result<Told, SessionError> {
         match self.early.pop_front() {
-            Some(message) => Ok(message),
+            Some(told) => Ok(told),
             None => self.receive().await,
         }
     }
@@ -156,18 +165,21 @@ impl Session {
     async fn answer(&mut self, wanted: u64) -> Result<Answer, SessionError> {
         loop {
             match self.receive().await? {
-                ToAgent::Reply { id, reply } if id == wanted => return Ok(reply),
-                _ if self.early.len() == MAX_EARLY => return Err(SessionError::Flood),
+                (ToAgent::Reply { id, reply }, _) if id == wanted => return Ok(reply),
+                // Nothing that comes before an answer has descriptors.
+                (_, grant) if self.early.len() == MAX_EARLY || !grant.is_empty() => {
+                    return Err(SessionError::Flood);
+                }
                 other => self.early.push_back(other),
             }
         }
     }
 
-    async fn receive(&mut self) -> Result<ToAgent, SessionError> {
-        let message = loop {
+    async fn receive(&mut self) -> Result<Told, SessionError> {
+        let (message, grant) = loop {
             let mut ready = self.link.readable().await?;
             match ready.get_inner().receive()? {
-                Some((message, _)) => break message,
+                Some(told) => break told,
                 None => ready.clear_ready(),
             }
         };
@@ -177,7 +189,7 @@ impl Session {
         if let ToAgent::State { state } = &message {
             self.state = *state;
         }
-        Ok(message)
+        Ok((message, grant))
     }
 
     fn send(&self, message: &ToLauncher, descriptors: &[(Role, File)]) -> Result<(), SessionError> {
@@ -245,8 +257,8 @@ mod tests {
         launcher.send(&state, &[]).unwrap();
         launcher.send(&ToAgent::Reply { id: 1, reply: Answer::Done }, &[]).unwrap();
         let kvm = (Role::kvm(), tempfile::tempfile().unwrap());
-        session.start(&vmi(), &[kvm]).await.unwrap();
-        assert_eq!(session.next().await.unwrap(), state);
+        session.start(&vmi(), &BTreeMap::new(), &[kvm]).await.unwrap();
+        assert_eq!(session.next().await.unwrap().0, state);
         assert_eq!(session.state(), State::Preparing);
 
         let (ToLauncher::Hello { .. }, _) = launcher.receive().unwrap().unwrap() else {
@@ -275,7 +287,7 @@ mod tests {
         let (mut session, launcher) = waiting().await;
         let mut large = vmi();
         large.spec.other.insert("large".into(), "x".repeat(70_000).into());
-        let error = session.start(&large, &[]).await.unwrap_err();
+        let error = session.start(&large, &BTreeMap::new(), &[]).await.unwrap_err();
         assert!(matches!(error, SessionError::TooLarge(_)), "{error}");
         assert!(launcher.receive().unwrap().is_none());
     }
@@ -302,7 +314,7 @@ mod tests {
         for _ in 0..=MAX_EARLY {
             launcher.send(&state, &[]).unwrap();
         }
-        let error = session.start(&vmi(), &[]).await.unwrap_err();
+        let error = session.start(&vmi(), &BTreeMap::new(), &[]).await.unwrap_err();
         assert!(matches!(error, SessionError::Flood), "{error}");
     }
 
@@ -328,7 +340,7 @@ mod tests {
         let (mut session, _) = Session::begin(agent).await.unwrap();
         let reply = Answer::Refused { reason: "another VMI".into() };
         launcher.send(&ToAgent::Reply { id: 1, reply }, &[]).unwrap();
-        let error = session.start(&vmi(), &[]).await.unwrap_err();
+        let error = session.start(&vmi(), &BTreeMap::new(), &[]).await.unwrap_err();
         assert_eq!(error.to_string(), "the launcher refused: another VMI");
         drop(launcher);
         let closed = session.next().await.unwrap_err();
