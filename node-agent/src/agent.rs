@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
-use crate::door::{Keeper, Surroundings};
+use crate::door::{Keeper, Launchers, Surroundings};
 use crate::doors::Doors;
 use crate::grant::Devices;
 use crate::huge_pages;
@@ -54,6 +54,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
         pod_resources: Arc::clone(&pod_resources),
         cluster: cluster.clone(),
         devices: devices.clone(),
+        launchers: Launchers::default(),
     };
     for device in doors.ids() {
         parts.spawn(Keeper::new(device.clone(), around.clone()).run());

@@ -15,7 +15,9 @@ use tracing::{info, warn};
 
 use super::network::Wiring;
 use super::visits::{Visits, excerpt};
-use super::{ConnectError, Greeting, Handover, Session, SessionError, connect};
+use super::{
+    Asker, ConnectError, Greeting, Handover, Launcher, Launchers, Session, SessionError, connect,
+};
 use crate::cluster::Cluster;
 use crate::doors::{DeviceId, Doors};
 use crate::grant::Devices;
@@ -46,6 +48,8 @@ pub struct Surroundings {
     pub cluster: Cluster,
     /// What launchers are given.
     pub devices: Devices,
+    /// Those that can be asked.
+    pub launchers: Launchers,
 }
 
 /// The actor of one device.
@@ -215,8 +219,17 @@ impl Keeper {
         if session.state() == State::Running {
             report.begin(write);
         }
+        let (asker, mut questions) = Asker::new();
+        let _listed = self.around.launchers.list_one(Launcher { entry: entry.clone(), asker });
         loop {
-            match session.next().await {
+            let told = tokio::select! {
+                told = session.next() => told,
+                Some(asked) = questions.recv() => {
+                    session.ask(asked)?;
+                    continue;
+                }
+            };
+            match told {
                 Ok((ToAgent::State { state: State::Running }, _)) => {
                     info!(vmi = name, "the VM runs");
                     report.begin(write);

@@ -1,6 +1,7 @@
 //! One launcher: how it is reached, what is said, and the actor that keeps in touch.
 
 mod allowance;
+mod asker;
 mod connect;
 mod handover;
 mod keeper;
@@ -8,6 +9,7 @@ mod network;
 mod session;
 mod visits;
 
+pub use asker::{AskError, Asker, Launcher, Launchers, Question};
 pub use connect::{ConnectError, connect};
 pub use handover::{Handover, HandoverError};
 pub use keeper::{Keeper, Surroundings};
