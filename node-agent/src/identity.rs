@@ -40,24 +40,33 @@ pub enum Holder {
     Unknown,
 }
 
-/// What matters of a Pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KnownPod {
-    /// Its uid.
-    pub uid: String,
-    /// What its annotation says of its networks.
-    pub network_status: Option<String>,
-}
-
 /// What the agent knows of the cluster: Pods of its node, and VMIs of its node.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Name of this node.
     pub node: String,
-    /// Pods.
+    /// Pods by name.
     pub pods: BTreeMap<PodName, KnownPod>,
     /// VMIs by uid.
     pub vmis: BTreeMap<String, VirtualMachineInstance>,
+}
+
+impl Known {
+    /// The Pod of this uid.
+    pub fn pod(&self, uid: &str) -> Option<&KnownPod> {
+        self.pods.values().find(|pod| pod.uid == uid)
+    }
+}
+
+/// What matters of a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownPod {
+    /// What tells it from an earlier one of the same name.
+    pub uid: String,
+    /// Its addresses, the first one first.
+    pub addresses: Vec<String>,
+    /// What Multus has connected, as its annotation has it.
+    pub network_status: Option<String>,
 }
 
 /// Who is behind a door.

@@ -111,6 +111,7 @@ fn pods_network_and_one_of_multus_are_wired_and_again_when_the_agent_died_with_i
             told.is_some_and(|told| told.address == Ipv4Addr::new(192, 0, 3, 2)),
             "{bridged:?}"
         );
+        ensure!(connected.uplinks["default"] == "eth0" && connected.uplinks["Second_1"] == "net1");
         ensure!((first.mtu, bridged.pairs) == (1500, 1), "{connected:?}");
         ensure!(pod.has(&made)?, "{:?}", pod.links()?);
         drop(connected);

@@ -7,11 +7,12 @@ use std::time::Duration;
 use corten_link::launcher::{Answer, ToLauncher};
 use corten_link::{Counters, Info, Memory};
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::visits::excerpt;
 use crate::ledger::Entry;
+use crate::status::Facts;
 
 /// Questions that wait until the session takes them.
 const WAITING: usize = 16;
@@ -130,6 +131,8 @@ pub struct Launcher {
     pub entry: Entry,
     /// Asks it.
     pub asker: Asker,
+    /// What is known of its VM without asking: what its guest's agent told among it.
+    pub facts: watch::Receiver<Facts>,
 }
 
 /// Launchers that there is a link to, by the uid of their VMI. Clones are the same list.
@@ -191,7 +194,7 @@ mod tests {
             vmi_name: "v".into(),
             vmi_uid: uid.into(),
         };
-        (Launcher { entry, asker }, questions)
+        (Launcher { entry, asker, facts: watch::channel(Facts::default()).1 }, questions)
     }
 
     #[test]

@@ -6,26 +6,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use corten_link::LinkError;
-use corten_link::launcher::{State, ToAgent};
+use corten_link::launcher::State;
 use corten_resources::types::VirtualMachineInstance;
 use jiff::Timestamp;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use super::attendance::{Around, Attendance};
 use super::network::Wiring;
 use super::visits::{Visits, excerpt};
 use super::{
-    Asker, ConnectError, Greeting, Handover, Launcher, Launchers, Session, SessionError, connect,
+    Asker, ConnectError, Greeting, Handover, Launcher, Launchers, OpenUp, Session, SessionError,
+    connect,
 };
 use crate::cluster::Cluster;
 use crate::doors::{DeviceId, Doors};
 use crate::grant::Devices;
-use crate::identity::{Holder, Identity, Known, identify};
+use crate::identity::{Holder, Identity, identify};
 use crate::kubelet::PodResources;
 use crate::ledger::{Entry, Ledger};
 use crate::networks::{Connected, ShownNamespace};
-use crate::status::{self, Times};
+use crate::status::Reports;
 
 /// How soon a launcher that has just started is found. It is looked for only while a Pod holds the device.
 const LOOK_SOON: Duration = Duration::from_millis(50);
@@ -50,6 +51,10 @@ pub struct Surroundings {
     pub devices: Devices,
     /// Those that can be asked.
     pub launchers: Launchers,
+    /// What is written on their VMIs.
+    pub reports: Reports,
+    /// Makes launchers' what they cannot open.
+    pub open_up: OpenUp,
 }
 
 /// The actor of one device.
@@ -145,7 +150,8 @@ impl Keeper {
                 () = sleep(AGAIN_AFTER) => {}
                 message = session.next() => match message {
                     Err(SessionError::Link(LinkError::Closed)) => return Ok(None),
-                    other => drop(other?),
+                    // By whom it is told is not known yet; what it tells when it is connected to it tells once.
+                    other => session.keep(other?),
                 },
             }
         }
@@ -189,6 +195,7 @@ impl Keeper {
             vmi_name: metadata.name.clone(),
             vmi_uid: metadata.uid.clone(),
         };
+        let mut interfaces = None;
         if session.state() == State::Waiting {
             let Surroundings { ledger, devices, cluster, .. } = &self.around;
             // What was started before is dismissed, and needs nothing.
@@ -202,6 +209,7 @@ impl Keeper {
                     None => return Ok(()),
                 }
             };
+            interfaces = Some(connected.facts());
             let handover = Handover { device: &self.device, ledger, devices };
             let started = handover.start(session, &identity.vmi, &entry, connected).await;
             session = started.with_context(|| format!("VMI {name} is not handed over"))?;
@@ -210,55 +218,28 @@ impl Keeper {
             self.around.ledger.start_once(&self.device, &entry)?;
             self.around.ledger.record(&self.device, &entry)?;
         }
-        // Ends with the link: a VM that is over is the operator's to tell.
-        let mut report = Report::default();
-        let write = || {
-            let times = Times { scheduled, running: Timestamp::now() };
-            report_running(self.around.cluster.clone(), entry.clone(), times)
-        };
-        if session.state() == State::Running {
-            report.begin(write);
+        let report = self.around.reports.of(&entry);
+        if let Some(interfaces) = interfaces {
+            report.update(|facts| facts.interfaces = interfaces);
         }
-        let (asker, mut questions) = Asker::new();
-        let _listed = self.around.launchers.list_one(Launcher { entry: entry.clone(), asker });
-        loop {
-            let told = tokio::select! {
-                told = session.next() => told,
-                Some(asked) = questions.recv() => {
-                    session.ask(asked)?;
-                    continue;
-                }
-            };
-            match told {
-                Ok((ToAgent::State { state: State::Running }, _)) => {
-                    info!(vmi = name, "the VM runs");
-                    report.begin(write);
-                }
-                Ok((ToAgent::Ended { reason, detail, .. }, _)) => {
-                    let detail = excerpt(&detail);
-                    info!(vmi = name, ?reason, detail, "the VM has ended: {}", reason.text());
-                }
-                Ok((other, _)) => {
-                    info!(vmi = name, told = excerpt(&format!("{other:?}")), "the launcher tells");
-                }
-                Err(SessionError::Link(LinkError::Closed)) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-}
-
-/// The writing of Running: never more than one, however often the launcher says it. One that is under way looks at the
-/// object anew each time it tries, so there is nothing that a second one would add.
-#[derive(Default)]
-struct Report(JoinSet<()>);
-
-impl Report {
-    fn begin<W: Future<Output = ()> + Send + 'static>(&mut self, write: impl FnOnce() -> W) {
-        while self.0.try_join_next().is_some() {}
-        if self.0.is_empty() {
-            self.0.spawn(write());
-        }
+        let (asker, questions) = Asker::new();
+        let _listed = self.around.launchers.list_one(Launcher {
+            entry: entry.clone(),
+            asker,
+            facts: report.facts(),
+        });
+        let attendance = Attendance::new(
+            session,
+            report,
+            &identity.vmi,
+            Around {
+                known: self.around.cluster.known(),
+                open_up: self.around.open_up.clone(),
+                applied: greeting.applied.clone(),
+                scheduled,
+            },
+        );
+        attendance.run(questions).await
     }
 }
 
@@ -270,75 +251,11 @@ pub(super) fn why_not_start(vmi: &VirtualMachineInstance) -> Option<&'static str
     vmi.status.phase.is_final().then_some("its VirtualMachineInstance is over")
 }
 
-/// Writes Running on the VMI, until that is done or no longer ours to do.
-async fn report_running(cluster: Cluster, entry: Entry, times: Times) {
-    const CONFLICT: u16 = 409;
-    const NOT_FOUND: u16 = 404;
-    let mut known = cluster.known();
-    loop {
-        let vmi = vmi_of(&known.borrow_and_update(), &entry.vmi_uid);
-        let patch = vmi.and_then(|vmi| Some((status::running(&vmi, &entry.pod_uid, times)?, vmi)));
-        let Some((patch, vmi)) = patch else { return };
-        match cluster.patch_vmi(&vmi, &patch).await {
-            Ok(()) => {
-                info!(
-                    vmi = entry.vmi_name,
-                    namespace = entry.vmi_namespace,
-                    "phase Running written"
-                );
-                return;
-            }
-            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => return,
-            // Somebody else has written meanwhile; the watch brings what.
-            Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
-            Err(error) => {
-                let error = anyhow::Error::from(error);
-                warn!(vmi = entry.vmi_name, "phase Running cannot be written: {error:#}");
-            }
-        }
-        tokio::select! {
-            _ = known.changed() => {}
-            () = sleep(AGAIN_AFTER) => {}
-        }
-    }
-}
-
-fn vmi_of(known: &Known, uid: &str) -> Option<VirtualMachineInstance> {
-    known.vmis.get(uid).cloned()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     use serde_json::json;
-    use tokio::sync::Notify;
 
     use super::*;
-
-    #[tokio::test]
-    async fn launcher_that_says_running_again_and_again_causes_one_report_at_a_time() {
-        let (begun, written) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
-        let write = || {
-            let (begun, written) = (Arc::clone(&begun), Arc::clone(&written));
-            async move {
-                begun.fetch_add(1, Ordering::Relaxed);
-                written.notified().await;
-            }
-        };
-        let mut report = Report::default();
-        for _ in 0..1000 {
-            report.begin(write);
-            tokio::task::yield_now().await;
-        }
-        assert_eq!((begun.load(Ordering::Relaxed), report.0.len()), (1, 1));
-        written.notify_one();
-        while begun.load(Ordering::Relaxed) == 1 {
-            report.begin(write);
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(report.0.len(), 1);
-    }
 
     #[test]
     fn vmi_that_is_over_or_being_deleted_is_not_started() {

@@ -93,7 +93,7 @@ async fn connected(
 }
 
 fn network_status(known: &Known, pod_uid: &str) -> Option<String> {
-    known.pods.values().find(|pod| pod.uid == *pod_uid)?.network_status.clone()
+    known.pod(pod_uid)?.network_status.clone()
 }
 
 /// Whether the object is over or goes, by what is known now; one that is not known has gone.

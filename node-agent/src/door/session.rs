@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
+use std::mem::discriminant;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use corten_link::launcher::{
     AgentEnd, Answer, ConnectedInterface, State, ToAgent, ToLauncher, VERSION, agreed,
 };
 use corten_link::{Grant, LinkError, MessageError, Role};
+use corten_resources::spec_hash;
 use corten_resources::types::{ObjectMeta, VirtualMachineInstance};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -82,6 +84,8 @@ pub struct Session {
     link: AsyncFd<AgentEnd>,
     /// Came while an answer was waited for.
     early: VecDeque<Told>,
+    /// Came before it was known who is behind the door.
+    kept: Vec<Told>,
     /// Where answers to others' questions go.
     asked: BTreeMap<u64, oneshot::Sender<Answer>>,
     last_id: u64,
@@ -96,8 +100,15 @@ impl Session {
         let link = unsafe { AsyncFd::register_with_interest(link, Interest::READABLE) };
         let link = link.map_err(io::Error::from)?;
         let (state, allowance) = (State::Waiting, Allowance::new(Instant::now()));
-        let (early, asked) = (VecDeque::new(), BTreeMap::new());
-        let mut session = Self { link, early, asked, last_id: 0, state, allowance };
+        let mut session = Self {
+            link,
+            early: VecDeque::new(),
+            kept: Vec::new(),
+            asked: BTreeMap::new(),
+            last_id: 0,
+            state,
+            allowance,
+        };
         session.send(&ToLauncher::Hello { version: VERSION, agent: NAME.into() }, &[])?;
         let hello = timeout(ANSWER_WITHIN, session.receive()).await;
         match hello.map_err(|_| SessionError::Silent)?? {
@@ -174,6 +185,37 @@ impl Session {
         Ok(())
     }
 
+    /// Hands over a VMI that has changed, under the number that the reply repeats.
+    pub(super) fn apply(&mut self, vmi: &VirtualMachineInstance) -> Result<u64, SessionError> {
+        let vmi_object = object(vmi)?;
+        self.last_id += 1;
+        let (id, grace) = (self.last_id, vmi.spec.grace_period().as_secs());
+        let grace_seconds = u32::try_from(grace).unwrap_or(u32::MAX);
+        self.send(&ToLauncher::Apply { id, vmi: vmi_object, grace_seconds }, &[])?;
+        Ok(id)
+    }
+
+    /// Says what came of what the launcher could not open.
+    pub(super) fn opened_up(
+        &mut self,
+        ticket: u64,
+        refused: Option<String>,
+    ) -> Result<(), SessionError> {
+        self.send(&ToLauncher::OpenedUp { ticket, refused }, &[])
+    }
+
+    /// Keeps what was told before it is known by whom: of each kind the last, until [`Self::give_back`].
+    pub(super) fn keep(&mut self, told: Told) {
+        let kind = discriminant(&told.0);
+        self.kept.retain(|(message, _)| discriminant(message) != kind);
+        self.kept.push(told);
+    }
+
+    /// From now on, what was kept comes next.
+    pub(super) fn give_back(&mut self) {
+        self.early.extend(self.kept.drain(..));
+    }
+
     /// What the launcher says next. To be dropped at any time: nothing is lost.
     pub async fn next(&mut self) -> Result<Told, SessionError> {
         match self.early.pop_front() {
@@ -232,6 +274,11 @@ impl Session {
         let descriptors: Vec<_> = descriptors.iter().map(|(_, file)| file.as_fd()).collect();
         Ok(self.link.get_ref().send(message, &descriptors)?)
     }
+}
+
+/// What the launcher compares the spec of a VMI by.
+pub(super) fn hash_of(vmi: &VirtualMachineInstance) -> Option<String> {
+    object(vmi).ok()?.get("spec").map(spec_hash)
 }
 
 /// The object as a launcher gets it: who it is and what its user wants. Annotations alone may be longer than a message.

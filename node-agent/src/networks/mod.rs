@@ -24,6 +24,7 @@ use thiserror::Error;
 
 use self::room::Room;
 use self::uplink::uplinks;
+use crate::status;
 
 /// Why a guest is not connected.
 #[derive(Debug, Error)]
@@ -104,8 +105,21 @@ impl NetworkError {
 pub struct Connected {
     /// What its launcher has to know of them, by the names that the object has for them.
     pub interfaces: BTreeMap<String, ConnectedInterface>,
+    /// The Pod's interface behind each of them.
+    pub uplinks: BTreeMap<String, String>,
     /// What goes with it.
     pub descriptors: Vec<(Role, File)>,
+}
+
+impl Connected {
+    /// What the status shows of them.
+    pub fn facts(&self) -> BTreeMap<String, status::Connected> {
+        let of = |(name, interface): (&String, &ConnectedInterface)| {
+            let uplink = self.uplinks.get(name).cloned();
+            (name.clone(), status::Connected::new(interface, uplink))
+        };
+        self.interfaces.iter().map(of).collect()
+    }
 }
 
 /// The namespace that the launchers of one allocation show: always the same, and not the node's.
@@ -160,6 +174,7 @@ pub fn connect(
             connected.descriptors.extend(devices.into_iter().map(file));
         }
         connected.descriptors.extend(grant.into_iter().map(file));
+        connected.uplinks.insert(name.clone(), uplink);
         connected.interfaces.insert(name, interface);
     }
     Ok(connected)
