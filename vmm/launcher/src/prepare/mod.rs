@@ -11,6 +11,8 @@ mod together;
 mod volume;
 
 #[cfg(test)]
+mod served;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
