@@ -16,6 +16,7 @@ mod end;
 mod guest;
 pub mod launcher;
 mod message;
+mod resolv;
 mod role;
 mod snapshot;
 mod socket;
@@ -40,6 +41,7 @@ pub use guest::{
     GuestInformation, GuestInterface, GuestUser, OperatingSystem,
 };
 pub use message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message, MessageError, VERSION};
+pub use resolv::Resolver;
 pub use role::{Role, RoleError};
 pub use snapshot::{FillCounters, FillWork, Restoration};
 pub use socket::{Grant, Link, LinkError};

@@ -68,7 +68,8 @@ pub(super) fn daemon_set(images: &Images, namespace: &str) -> Value {
                             "protocol": "TCP",
                         }],
                         "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
-                        // Privileged for the device cgroup: /dev/kvm and /dev/userfaultfd are opened here and passed on.
+                        // Privileged for the device cgroup: /dev/kvm, /dev/net/tun and others are opened here and passed on; and for what is
+                        // made in network namespaces of Pods, settings in /proc/sys among it.
                         "securityContext": { "privileged": true, "readOnlyRootFilesystem": true, "runAsUser": 0 },
                         "volumeMounts": mounts,
                     }],

@@ -10,6 +10,7 @@ mod guest;
 mod harness;
 mod lab;
 mod network;
+mod networks;
 mod pods;
 mod servers;
 mod storage;
