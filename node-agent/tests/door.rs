@@ -144,7 +144,7 @@ async fn hand_over(
 }
 
 async fn until_running(session: &mut Session) -> Result<()> {
-    while session.next().await? != (ToAgent::State { state: State::Running }) {}
+    while session.next().await?.0 != (ToAgent::State { state: State::Running }) {}
     Ok(())
 }
 
@@ -168,7 +168,7 @@ async fn vmi_is_handed_over_and_found_again_after_a_restart_of_the_agent() -> Re
     launcher.terminate()?;
     let last = timeout(SOON, async {
         loop {
-            match second.next().await? {
+            match second.next().await?.0 {
                 ToAgent::Vm { .. } => {}
                 other => return anyhow::Ok(other),
             }
