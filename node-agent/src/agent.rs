@@ -14,6 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
+use crate::diagnosis::{self, Cases};
 use crate::door::{Keeper, Surroundings};
 use crate::doors::Doors;
 use crate::grant::Devices;
@@ -40,6 +41,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
     let doors = Arc::new(Doors::new(&options.doors(), options.devices, options.launcher_user));
     let pod_resources = Arc::new(PodResources::new(&options.pod_resources()));
     let cluster = Cluster::new(client.clone(), &options.node_name);
+    let cases = Cases::default();
     let devices = Devices { kvm: options.kvm.clone(), userfaultfd: options.userfaultfd.clone() };
     find_again(&doors, &ledger);
 
@@ -54,6 +56,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
         pod_resources: Arc::clone(&pod_resources),
         cluster: cluster.clone(),
         devices: devices.clone(),
+        cases: cases.clone(),
     };
     for device in doors.ids() {
         parts.spawn(Keeper::new(device.clone(), around.clone()).run());
@@ -62,6 +65,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
     parts.spawn(node::tell(client, options.node_name.clone(), usable.subscribe()));
     parts.spawn(watch_kvm(devices, usable));
     parts.spawn(follow_kubelet(doors, ledger, pod_resources, cluster.clone()));
+    parts.spawn(diagnosis::tell(cases, cluster.clone()));
     let (pods, vmis) = (cluster.clone(), cluster);
     parts.spawn(async move { pods.watch_pods().await });
     parts.spawn(async move { vmis.watch_vmis().await });

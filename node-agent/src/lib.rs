@@ -18,6 +18,7 @@
 //! | [`door`] | the link to one launcher, and the actor that keeps it |
 //! | [`cluster`] | the agent's own view of Pods and VMIs |
 //! | [`status`] | what the agent writes on a VMI |
+//! | [`diagnosis`] | what keeps a VM from getting on, as conditions and events |
 //! | [`grant`], [`seccomp`] | devices that are handed over; the system-call profile of launchers |
 //! | [`huge_pages`] | the node's setting for guest memory |
 //! | [`node`] | the node's label and heartbeat |
@@ -27,6 +28,7 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod diagnosis;
 pub mod door;
 pub mod doors;
 pub mod grant;

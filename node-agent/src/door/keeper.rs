@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::visits::{Visits, excerpt};
 use super::{ConnectError, Greeting, Handover, Session, SessionError, connect};
 use crate::cluster::Cluster;
+use crate::diagnosis::{Cases, Facts, Trouble, reason_of};
 use crate::doors::{DeviceId, Doors};
 use crate::grant::Devices;
 use crate::identity::{Holder, Identity, Known, identify};
@@ -44,6 +45,8 @@ pub struct Surroundings {
     pub cluster: Cluster,
     /// What launchers are given.
     pub devices: Devices,
+    /// What is told of VMs that do not get on.
+    pub cases: Cases,
 }
 
 /// The actor of one device.
@@ -80,15 +83,30 @@ impl Keeper {
         loop {
             let begun = Instant::now();
             let failure = self.visit(&directory).await.err();
+            let word = failure.as_ref().map(reason_of);
             let failure = failure.map(|error| excerpt(&format!("{error:#}")));
             let (is_news, pause) = visits.ended(failure.as_deref(), begun.elapsed());
             match failure {
                 _ if !is_news => {}
                 None => info!(device = %self.device, "the launcher has closed its link"),
-                Some(failure) => warn!(device = %self.device, "{failure}"),
+                Some(failure) => {
+                    warn!(device = %self.device, "{failure}");
+                    self.diagnose(word.unwrap_or_default(), failure).await;
+                }
             }
             sleep(pause).await;
         }
+    }
+
+    /// Tells on its object what keeps a launcher from being served, if it is known whose it is.
+    async fn diagnose(&self, reason: &'static str, message: String) {
+        let holder = self.holder(Instant::now()).await;
+        let Ok(identity) = identify(&holder, &self.around.cluster.known().borrow()) else { return };
+        let Identity { pod_uid, vmi } = identity;
+        let trouble = Trouble { reason, message };
+        self.around.cases.note(&vmi.metadata.uid, &pod_uid, |facts| {
+            facts.meet(trouble, Instant::now());
+        });
     }
 
     /// One visit: from the launcher's first answer to the end of its link.
@@ -191,6 +209,7 @@ impl Keeper {
             self.around.ledger.start_once(&self.device, &entry)?;
             self.around.ledger.record(&self.device, &entry)?;
         }
+        self.around.cases.note(&entry.vmi_uid, &entry.pod_uid, Facts::is_served);
         // Ends with the link: a VM that is over is the operator's to tell.
         let mut report = Report::default();
         let write = || {
@@ -209,6 +228,20 @@ impl Keeper {
                 Ok(ToAgent::Ended { reason, detail, .. }) => {
                     let detail = excerpt(&detail);
                     info!(vmi = name, ?reason, detail, "the VM has ended: {}", reason.text());
+                }
+                Ok(ToAgent::Sign { sign }) => {
+                    info!(vmi = name, ?sign, "the launcher sees");
+                    self.around.cases.note(&entry.vmi_uid, &entry.pod_uid, |facts| facts.see(sign));
+                }
+                Ok(ToAgent::Event { event }) => {
+                    info!(
+                        vmi = name,
+                        told = excerpt(&format!("{event:?}")),
+                        "the VM process tells"
+                    );
+                    self.around
+                        .cases
+                        .note(&entry.vmi_uid, &entry.pod_uid, |facts| facts.hear(&event));
                 }
                 Ok(other) => {
                     info!(vmi = name, told = excerpt(&format!("{other:?}")), "the launcher tells");
