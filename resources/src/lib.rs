@@ -9,6 +9,7 @@
 //! | [`defaults`] | what its user left out, filled in |
 //! | [`served`], [`validate`] | which fields are served, and what is wrong with an object, by path |
 //! | [`base64`], [`shown`] | texts that users give, read and shown |
+//! | [`spec_hash`] | what a specification is compared by |
 //! | [`names`] | labels, annotations, places and names derived from an object |
 //! | `cluster` | with the feature of that name: kube's traits, the CRDs, the manifests |
 //!
@@ -29,9 +30,11 @@ mod quantity;
 mod selector;
 pub mod served;
 mod shown;
+mod spec_hash;
 pub mod types;
 pub mod validate;
 
 pub use kind::Kind;
 pub use quantity::{Quantity, QuantityError};
 pub use shown::{cut, shown, shown_lines};
+pub use spec_hash::spec_hash;

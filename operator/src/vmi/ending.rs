@@ -256,6 +256,13 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_are_not_known_do_not_disturb() {
+        let message = json!({ "reason": "panicked", "text": "it panicked", "detail": "", "console": "Kernel panic\nlast", "later": {} });
+        let found = end(&json!({ "exitCode": 81, "message": message.to_string() }), GRACE);
+        assert_eq!(found, (Phase::Failed, "Panicked".into(), "it panicked".into()));
+    }
+
+    #[test]
     fn without_a_termination_message_what_kubelet_knows_is_told() {
         let found = end(&json!({ "exitCode": 137, "reason": "Error" }), GRACE);
         assert_eq!(

@@ -17,6 +17,7 @@
 //! One thread, one loop over descriptors ([`launcher`]); nothing in it blocks. When it ends, its exit status is that of
 //! [`corten_link::EndReason`] and the reason stands in the Pod's termination message ([`termination`]).
 
+pub mod console;
 pub mod door;
 pub mod guest_agent;
 pub mod image;
@@ -25,6 +26,7 @@ pub mod log;
 pub mod machine;
 pub mod options;
 pub mod prepare;
+pub mod sandbox;
 pub mod stop;
 pub mod termination;
 pub mod vmm;

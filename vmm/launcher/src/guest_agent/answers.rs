@@ -168,7 +168,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::guest_agent::{Command, GuestInformation, ProtocolError};
+    use crate::guest_agent::{Command, ProtocolError};
+    use corten_link::GuestInformation;
 
     fn answer(command: Command, value: &Value) -> Answer {
         command.decode(json!({ "return": value }).to_string().as_bytes()).unwrap()

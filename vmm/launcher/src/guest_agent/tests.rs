@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use corten_link::{FreezeStatus, GuestInformation};
 use nix::poll::PollFlags;
 use serde_json::{Value, json};
 
