@@ -14,13 +14,14 @@ use super::budget::Budget;
 use super::facts::Facts;
 use super::report::{Report, report};
 use crate::cluster::Cluster;
+use crate::ledger::Entry;
 
 /// Between two rounds of writes: whoever changes its word all the time is heard this often.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// What is known of a VM, and by which of its Pods.
 #[derive(Debug)]
-struct Case {
+struct Record {
     pod_uid: String,
     facts: Facts,
     budget: Budget,
@@ -28,18 +29,37 @@ struct Case {
     open: bool,
 }
 
+/// What is known of one VM by one of its Pods.
+#[derive(Clone, Debug)]
+pub struct Case {
+    cases: Cases,
+    entry: Entry,
+}
+
+impl Case {
+    /// Takes note of something.
+    pub fn note(&self, note: impl FnOnce(&mut Facts)) {
+        self.cases.note(&self.entry.vmi_uid, &self.entry.pod_uid, note);
+    }
+}
+
 /// Facts by the uid of their VMI. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Cases {
-    all: Arc<Mutex<BTreeMap<String, Case>>>,
+    all: Arc<Mutex<BTreeMap<String, Record>>>,
     news: Arc<Notify>,
 }
 
 impl Cases {
+    /// That of a VM and its Pod.
+    pub fn of(&self, entry: &Entry) -> Case {
+        Case { cases: self.clone(), entry: entry.clone() }
+    }
+
     /// Takes note of something. The VMI must be known to have the Pod: what a launcher says of itself is not enough.
     pub fn note(&self, vmi_uid: &str, pod_uid: &str, note: impl FnOnce(&mut Facts)) {
         let mut all = self.list();
-        let case = all.entry(vmi_uid.to_owned()).or_insert_with(|| Case {
+        let case = all.entry(vmi_uid.to_owned()).or_insert_with(|| Record {
             pod_uid: pod_uid.to_owned(),
             facts: Facts::default(),
             budget: Budget::new(Instant::now()),
@@ -56,7 +76,7 @@ impl Cases {
     }
 
     /// A map is whole after each change of it, so one whose holder panicked is as good.
-    fn list(&self) -> MutexGuard<'_, BTreeMap<String, Case>> {
+    fn list(&self) -> MutexGuard<'_, BTreeMap<String, Record>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

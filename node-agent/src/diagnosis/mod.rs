@@ -17,6 +17,6 @@ mod facts;
 mod reason;
 mod report;
 
-pub use cases::{Cases, tell};
+pub use cases::{Case, Cases, tell};
 pub use facts::{Facts, Trouble};
 pub use reason::reason_of;
