@@ -54,7 +54,10 @@ impl Signs {
     fn notice(&mut self, noticed: bool) -> Option<Sign> {
         let sign = Sign::PowerButton { noticed: Some(noticed) };
         // It is looked at again and again; right after it was pressed nothing can be said.
-        if self.button.is_none() || self.button == Some(sign) || (!noticed && self.look_at.is_some()) {
+        if self.button.is_none()
+            || self.button == Some(sign)
+            || (!noticed && self.look_at.is_some())
+        {
             return None;
         }
         self.button = Some(sign);
