@@ -15,6 +15,7 @@ use crate::cidr::Network;
 use crate::link;
 use crate::namespace::Namespace;
 use crate::rtnl::{Change, Kind, MAIN_TABLE, Route, Rtnl};
+use crate::sysctl;
 
 pub(super) const OUTSIDE: &str = "192.0.2.1";
 pub(super) const OUTSIDE_6: &str = "2001:db8::1";
@@ -75,6 +76,8 @@ impl Lan {
             configure("eth0", &[(OUTSIDE, 24), (OUTSIDE_6, 64)], &[]);
         });
         within(&inside, || {
+            // A new namespace has IPv4 forwarding from the machine, which may have it on.
+            sysctl::set("ipv4/ip_forward", "0").unwrap();
             link::set_up("lo").unwrap();
             configure("eth0", inside_addresses, ways_out);
         });
