@@ -218,23 +218,28 @@ impl Launcher {
 
     fn on_info(&mut self, number: u64, asked: Asked, info: &Info) {
         let Some(running) = &mut self.running else { return };
-        let (is_news, cause) = (number > running.known_since, running.cause.clone());
+        let is_news = number > running.known_since;
+        let cause = match info.state {
+            RunState::Paused => running.cause.clone(),
+            RunState::Running => String::new(),
+        };
         if running.button.is_some_and(|button| number > button) {
             self.stop.notice(!info.button_waits);
             self.button_noticed(!info.button_waits);
         }
+        match asked {
+            Asked::First => {
+                // Nobody was told before, whatever was known.
+                running.state = None;
+                self.enter(State::Running);
+                self.learn(info.state, cause);
+                self.tell_applied();
+            }
+            _ if is_news => self.learn(info.state, cause),
+            _ => {}
+        }
         if asked == Asked::Look {
             self.on_look(info);
-        }
-        if asked == Asked::First {
-            self.enter(State::Running);
-            self.learn(info.state, String::new());
-            self.tell_applied();
-        } else if is_news {
-            self.learn(
-                info.state,
-                if info.state == RunState::Paused { cause } else { String::new() },
-            );
         }
     }
 

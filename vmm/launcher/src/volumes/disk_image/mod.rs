@@ -185,8 +185,9 @@ pub fn closed_claim(path: &Path, access: Access) -> Option<(PathBuf, OwnedFd)> {
     let directory = openat(AT_FDCWD, path, place | OFlag::O_DIRECTORY, Mode::empty()).ok()?;
     let volume = Volume { directory, path: path.join(IN_CLAIM), resolve: IN_VOLUME };
     let opened = volume.open(Path::new(IN_CLAIM), flags);
-    let shown = volume.open(Path::new(IN_CLAIM), OFlag::O_PATH).ok()?;
-    (opened.err() == Some(Errno::EACCES)).then(|| (volume.path, shown.into()))
+    let how = OpenHow::new().flags(place).resolve(IN_VOLUME);
+    let shown = openat2(&volume.directory, IN_CLAIM, how).ok()?;
+    (opened.err() == Some(Errno::EACCES)).then_some((volume.path, shown))
 }
 
 /// What a raw disk holds, with an overlay on top of it: it is never written to.
