@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::asker::Asked;
 use super::session::hash_of;
@@ -145,7 +145,7 @@ impl Attendance {
             ToAgent::Unopenable { ticket, .. } => self.open_up(ticket, grant)?,
             ToAgent::Guest { report } => {
                 let agent = report.connected;
-                info!(vmi, agent, "the launcher tells of its guest");
+                debug!(vmi, agent, "the launcher tells of its guest");
             }
             ToAgent::Sign { sign } => {
                 info!(vmi, ?sign, "the launcher sees");

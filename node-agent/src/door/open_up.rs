@@ -4,7 +4,7 @@
 //! decide what it may open. It may be hostile, and the agent may change the owner of anything: a launcher that shows what is
 //! not its VM's must not get it. So all of this must hold, of the very descriptor, not of a name:
 //!
-//! * its role names a volume of the VMI that is a claim, a DataVolume or a disk on the host;
+//! * its role names a volume of the VMI that is a claim or a DataVolume;
 //! * it is at the place of that volume in a launcher's container;
 //! * it is a block device, or a regular file with one name and without set-user-ID or set-group-ID: a second name could be of a
 //!   file elsewhere in the file system;
@@ -34,9 +34,7 @@ pub enum OpenUpError {
     #[error("{0} is no part of a disk")]
     Role(String),
     /// Not a claim of this VMI.
-    #[error(
-        "{0}: the VirtualMachineInstance has no claim, DataVolume or disk on the host of that name"
-    )]
+    #[error("{0}: the VirtualMachineInstance has no claim or DataVolume of that name")]
     NoVolume(String),
     /// It cannot be looked at.
     #[error("{role} cannot be looked at")]
@@ -181,12 +179,7 @@ impl OpenUp {
 fn may_be_roots(volume: &Volume) -> bool {
     matches!(
         volume.source(),
-        Some(
-            Source::PersistentVolumeClaim(_)
-                | Source::DataVolume(_)
-                | Source::Ephemeral(_)
-                | Source::HostDisk(_)
-        )
+        Some(Source::PersistentVolumeClaim(_) | Source::DataVolume(_) | Source::Ephemeral(_))
     )
 }
 
@@ -211,6 +204,7 @@ mod tests {
             {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
             {"name": "image", "containerDisk": {"image": "i"}},
             {"name": "files", "secret": {"secretName": "s"}},
+            {"name": "host", "hostDisk": {"path": "/etc/passwd", "type": "Disk"}},
         ]}}))
         .unwrap()
     }
@@ -218,7 +212,7 @@ mod tests {
     /// The volumes of a container, each with a file of root's.
     fn volumes() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
-        for name in ["data", "image", "files", "other"] {
+        for name in ["data", "image", "files", "host", "other"] {
             fs::create_dir(directory.path().join(name)).unwrap();
             File::create(directory.path().join(name).join("disk.img")).unwrap();
         }
@@ -291,6 +285,7 @@ mod tests {
             ("another volume's", shown("disk/data", &place("other/disk.img")), "not where"),
             ("a container image's", shown("disk/image", &place("image/disk.img")), "no claim"),
             ("a Secret's", shown("disk/files", &place("files/disk.img")), "no claim"),
+            ("a file of the node", shown("disk/host", &place("host/disk.img")), "no claim"),
             ("no volume's", shown("disk/other", &place("other/disk.img")), "no claim"),
             ("no disk", shown("kernel", &place("data/disk.img")), "no part of a disk"),
             ("two names", shown("disk/data", &two_names), "2 names"),

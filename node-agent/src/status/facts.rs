@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use corten_link::launcher::ToAgent;
+use corten_link::launcher::{ConnectedInterface, ToAgent};
 use corten_link::{AgentReport, RunState};
 use jiff::Timestamp;
 
@@ -54,6 +54,13 @@ pub struct Connected {
     pub pairs: u16,
     /// The Pod's interface behind it.
     pub uplink: Option<String>,
+}
+
+impl Connected {
+    /// By what the launcher is told, behind the Pod's interface `uplink`.
+    pub fn new(interface: &ConnectedInterface, uplink: Option<String>) -> Self {
+        Self { mac: interface.mac, pairs: interface.pairs, uplink }
+    }
 }
 
 impl Facts {

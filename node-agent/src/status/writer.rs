@@ -15,7 +15,7 @@ use super::facts::Facts;
 use super::pace::Pace;
 use super::wanted::patch;
 use crate::cluster::Cluster;
-use crate::identity::Known;
+use crate::identity::{Known, KnownPod};
 use crate::ledger::Entry;
 
 /// What a launcher says at once comes in several messages: they make one write.
@@ -82,6 +82,7 @@ impl Reports {
             entry: entry.clone(),
             facts: facts.subscribe(),
             written: None,
+            settled: None,
         };
         tokio::spawn(writer.run());
         let place = Arc::new(Place { pod_uid: entry.pod_uid.clone(), facts });
@@ -97,7 +98,12 @@ struct Writer {
     facts: watch::Receiver<Facts>,
     /// The version that the last write was made for, and when. Until the watch shows a later one, what was written is not seen.
     written: Option<(Value, Instant)>,
+    /// For what there was nothing to write. Most of what becomes known is of other VMs.
+    settled: Option<Observed>,
 }
+
+/// What is looked at besides facts: the object's version, and its Pod.
+type Observed = (Option<Value>, Option<KnownPod>);
 
 impl Writer {
     async fn run(mut self) {
@@ -113,7 +119,12 @@ impl Writer {
             };
             let Some((vmi, patch)) = due.filter(|_| wait.is_none()) else {
                 tokio::select! {
-                    changed = self.facts.changed() => if changed.is_err() { return },
+                    changed = self.facts.changed() => {
+                        if changed.is_err() {
+                            return;
+                        }
+                        self.settled = None;
+                    }
                     _ = known.changed() => {}
                     () = sleep_until(wait.unwrap_or(now).into()), if wait.is_some() => {}
                 }
@@ -140,9 +151,19 @@ impl Writer {
             }
             self.written = None;
         }
+        let observed = (version.cloned(), known.pod(&self.entry.pod_uid).cloned());
+        let is_same = self.settled.as_ref() == Some(&observed);
+        if is_same && self.facts.has_changed().is_ok_and(|changed| !changed) {
+            return None;
+        }
         let facts = self.facts.borrow_and_update();
-        let patch = patch(vmi, &self.entry.pod_uid, known, &facts, Timestamp::now())?;
-        Some((vmi.clone(), patch))
+        match patch(vmi, &self.entry.pod_uid, known, &facts, Timestamp::now()) {
+            Some(patch) => Some((vmi.clone(), patch)),
+            None => {
+                self.settled = Some(observed);
+                None
+            }
+        }
     }
 
     /// Writes once. Whether there is no need to wait before the next try.
@@ -300,13 +321,19 @@ mod tests {
         let (cluster, _writes) = api();
         learn(&cluster, object(1, "Scheduling"));
         let facts = watch::Sender::new(Facts::default());
-        let mut writer =
-            Writer { cluster, entry: entry(), facts: facts.subscribe(), written: None };
+        let mut writer = Writer {
+            cluster,
+            entry: entry(),
+            facts: facts.subscribe(),
+            written: None,
+            settled: None,
+        };
         let mut known = Known { node: "node1".into(), ..Known::default() };
         let now = Instant::now();
         assert!(writer.due(&known, now).is_none(), "the object is not known");
         known.vmis.insert("u".into(), object(1, "Scheduling"));
         assert!(writer.due(&known, now).is_none(), "there is nothing to say");
+        assert!(writer.due(&known, now).is_none(), "and nothing has changed");
         facts.send_modify(|facts| facts.runs(Timestamp::now(), Timestamp::now()));
         assert!(writer.due(&known, now).is_some());
         writer.written = Some((json!("1"), now));

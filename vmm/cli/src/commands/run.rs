@@ -38,14 +38,15 @@ fn run_reported(
     begun: u64,
     report: &mut Report,
 ) -> Result<Outcome, Failure> {
-    let selection = Selection::of(documents::read_all(&options.files)?)?;
+    let mut selection = Selection::of(documents::read_all(&options.files)?)?;
     for passed_over in &selection.passed_over {
         super::say(&format!("{passed_over} is passed over"));
     }
-    let mut vmi = accepted(&selection.machine)?;
     if let Some(name) = &options.name {
-        vmi.metadata.name.clone_from(name);
+        runtime.of(name)?;
+        selection.machine.rename(name);
     }
+    let mut vmi = accepted(&selection.machine)?;
     report.name.clone_from(&vmi.metadata.name);
     // Also of a name that comes from the manifest: it becomes a directory.
     runtime.of(&vmi.metadata.name)?;

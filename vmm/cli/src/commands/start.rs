@@ -105,6 +105,12 @@ pub(super) fn start(
             runtime.is_running(&name);
             return Err(error);
         }
+        // The VM lives with this command, which can do nothing more for it: it has its grace period, and is gone then.
+        Err(error @ Failure::System { .. }) => {
+            progress.note("this command can go on no more: the VM is asked to power off");
+            child.wait();
+            return Err(error);
+        }
         stayed => stayed?,
     };
     match outcome {

@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 
 use corten_resources::validate::Finding;
 use corten_resources::{cut, shown};
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
+
+use super::syntax;
 
 /// A Secret has at most 1 MiB; this is for whoever names the wrong file.
 const MAX_BYTES: u64 = 16 << 20;
 /// What a text may come to: levels, values of all documents, documents. `docs/run.md` names them.
-const MAX_DEPTH: usize = 64;
-const MAX_VALUES: usize = 250_000;
-const MAX_DOCUMENTS: usize = 1024;
+pub(super) const MAX_DEPTH: usize = 64;
+pub(super) const MAX_VALUES: usize = 250_000;
+pub(super) const MAX_DOCUMENTS: usize = 1024;
 /// Versions of the API whose objects are ours.
 const VERSIONS: [&str; 2] = ["kubevirt.io/v1", "kubevirt.io/v1alpha3"];
 /// An object that is run.
@@ -37,6 +39,9 @@ pub enum ManifestError {
         #[source]
         source: io::Error,
     },
+    /// It is no text.
+    #[error("{0} is no text in UTF-8: is it a manifest, and saved as UTF-8?")]
+    NoText(String),
     /// It is too large.
     #[error("{0} has more than {most} MiB: is it a manifest?", most = MAX_BYTES >> 20)]
     TooLarge(String),
@@ -77,6 +82,19 @@ impl Document {
     /// Its name; empty if it has none.
     pub fn name(&self) -> &str {
         self.value["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// Gives it another name, whatever it has as one.
+    pub fn rename(&mut self, name: &str) {
+        let Value::Object(members) = &mut self.value else { return };
+        let metadata = members.entry("metadata").or_insert_with(|| json!({}));
+        if metadata.is_null() {
+            *metadata = json!({});
+        }
+        // Something else than an object is told as it is.
+        if let Value::Object(metadata) = metadata {
+            metadata.insert("name".into(), name.into());
+        }
     }
 
     /// Whether it is of KubeVirt's first group.
@@ -123,6 +141,8 @@ pub fn read_each(path: &Path) -> Result<Vec<Result<Document, ManifestError>>, Ma
     };
     let text = text.map_err(|source| match source.kind() {
         io::ErrorKind::FileTooLarge => ManifestError::TooLarge(file.clone()),
+        // Only what was read is looked at for it: files are opened by other means.
+        io::ErrorKind::InvalidData => ManifestError::NoText(file.clone()),
         _ => ManifestError::Read { file: file.clone(), source },
     })?;
     parse_each(&file, &text)
@@ -162,13 +182,14 @@ fn parse_each(
             max_depth: MAX_DEPTH,
             max_nodes: MAX_VALUES,
             max_documents: MAX_DOCUMENTS,
+            // How often something is repeated is bounded by what all of it comes to.
+            enforce_alias_anchor_ratio: false,
         },
     };
     let values = serde_saphyr::from_multiple_with_options(text, how);
-    let values: Vec<Value> = values.map_err(|error| {
-        // Its text draws the place over several lines; the first one says all.
-        let text = error.to_string().lines().next().unwrap_or_default().to_owned();
-        ManifestError::Yaml { file: file.into(), text }
+    let values: Vec<Value> = values.map_err(|error| ManifestError::Yaml {
+        file: file.into(),
+        text: syntax::explained(&error),
     })?;
     let mut documents = Vec::new();
     for (index, mut value) in values.into_iter().enumerate() {
@@ -223,10 +244,14 @@ fn take(file: &str, mut value: Value, place: &str, found: &mut Vec<Result<Docume
     }
 }
 
-/// What is in a list of objects of any kind; none if it is something else.
+/// What is in a list of objects of any kind, or of one kind as the API server gives it; none if it is something else.
 fn items(value: &mut Value) -> Option<Value> {
-    let is_list = value["kind"] == "List" && value["apiVersion"] == "v1";
-    is_list.then(|| value.get_mut("items").map(Value::take).unwrap_or_default())
+    let is_any = value["kind"] == "List" && value["apiVersion"] == "v1";
+    let is_of_a_kind = || {
+        let is_named_so = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+        is_named_so && value["items"].is_array()
+    };
+    (is_any || is_of_a_kind()).then(|| value.get_mut("items").map(Value::take).unwrap_or_default())
 }
 
 /// The object at this place in its document, or what it lacks.
@@ -252,6 +277,8 @@ fn document(file: &str, value: Value, place: &str) -> Result<Document, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -272,6 +299,32 @@ mod tests {
         let documents = parse("f", &text).unwrap();
         let kinds: Vec<&str> = documents.iter().map(|document| document.kind.as_str()).collect();
         assert_eq!(kinds, ["Pod", "Pod"]);
+    }
+
+    #[test]
+    fn list_of_one_kind_is_looked_into_as_one_of_any_kind() {
+        let item = "{apiVersion: kubevirt.io/v1, kind: VirtualMachine}";
+        let list = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineList\n";
+        let documents = parse("f", &format!("{list}items: [{item}]\n")).unwrap();
+        assert_eq!(documents[0].kind, "VirtualMachine");
+        // Somebody's own kind that is called so.
+        assert_eq!(
+            parse("f", "{apiVersion: a/v1, kind: ShoppingList}").unwrap()[0].kind,
+            "ShoppingList"
+        );
+    }
+
+    #[test]
+    fn object_is_renamed_whatever_its_name_was() {
+        for metadata in ["{name: a}", "{name: [1]}", "{labels: {a: b}}", "{}", "null"] {
+            let text = format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}}}");
+            let mut document = parse("f", &text).unwrap().remove(0);
+            document.rename("b");
+            assert_eq!(document.name(), "b", "{metadata}");
+        }
+        let mut document = parse("f", "{apiVersion: v1, kind: Pod}").unwrap().remove(0);
+        document.rename("b");
+        assert_eq!(document.value["metadata"], serde_json::json!({"name": "b"}));
     }
 
     #[test]
@@ -297,8 +350,7 @@ mod tests {
     #[test]
     fn what_is_no_manifest_is_said_with_its_place() {
         let yaml = parse("f.yaml", "a: [1\nb: 2\n").unwrap_err().to_string();
-        assert!(yaml.starts_with("f.yaml: ") && yaml.contains("line"), "{yaml}");
-        assert!(!yaml.contains('\n'));
+        assert!(yaml.starts_with("f.yaml: line 2, column 2: a key has one value: "), "{yaml}");
         let missing = "it is missing: every object has one, such as";
         let cases = [
             ("just text", "it is no object with apiVersion and kind".to_owned()),
@@ -356,13 +408,26 @@ mod tests {
         assert!(parse("f", &documents(MAX_DOCUMENTS + 1)).is_err());
         let values = |count| format!("{{apiVersion: v1, kind: A, a: [{}]}}", "1,".repeat(count));
         assert!(parse("f", &values(MAX_VALUES - 10)).is_ok());
-        assert!(parse("f", &values(MAX_VALUES)).is_err());
+        let error = parse("f", &values(MAX_VALUES)).unwrap_err().to_string();
+        assert!(error.ends_with("it has more than 250000 values, aliases written out"), "{error}");
     }
 
     #[test]
     fn names_cannot_act_on_a_terminal() {
         let text = "{apiVersion: v1, kind: \"Po\\u001b[2Jd\", metadata: {name: \"a\\nb\"}}";
         assert_eq!(parse("f", text).unwrap()[0].title(), "Po\\u{1b}[2Jd a\\nb");
+    }
+
+    #[test]
+    fn file_that_is_no_text_is_told_so() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"name: \xe4\n").unwrap();
+        let error = read(file.path()).unwrap_err();
+        let path = file.path().display();
+        assert_eq!(
+            error.to_string(),
+            format!("{path} is no text in UTF-8: is it a manifest, and saved as UTF-8?")
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 pub mod documents;
 mod examine;
 mod select;
+mod syntax;
 
 pub use documents::{Document, ManifestError};
 pub use examine::{Examined, examine};

@@ -8,6 +8,9 @@ use thiserror::Error;
 
 use super::Document;
 
+/// How many VMs are named where one would do.
+const MOST_TITLES: usize = 8;
+
 /// Objects that a VM refers to, by name. All are of one namespace, as nobody else's are here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -84,8 +87,12 @@ impl Selection {
             }
         }
         if machines.len() > 1 {
-            let titles: Vec<String> = machines.iter().map(Document::title).collect();
-            return Err(SelectionError::Several(titles.join(", ")));
+            let titles = machines.iter().take(MOST_TITLES).map(Document::title);
+            let mut titles = titles.collect::<Vec<_>>().join(", ");
+            if machines.len() > MOST_TITLES {
+                titles += &format!(" and {} more", machines.len() - MOST_TITLES);
+            }
+            return Err(SelectionError::Several(titles));
         }
         let machine = machines.pop().ok_or(SelectionError::None(read_from))?;
         Ok(Self { machine, sources, passed_over })
@@ -124,9 +131,14 @@ mod tests {
         let none = "no VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 in f";
         let several =
             "more than one VM: VirtualMachine m, VirtualMachine m; put each into a file of its own";
+        let many = format!(
+            "more than one VM: {} and 3 more; put each into a file of its own",
+            ["VirtualMachine m"; 8].join(", ")
+        );
         let cases = [
             (secret.to_owned(), none),
             (format!("{VM_TEXT}---\n{VM_TEXT}"), several),
+            (format!("{VM_TEXT}---\n").repeat(11), &many),
             (format!("{VM_TEXT}---\n{secret}---\n{secret}"), "Secret s stands there twice"),
             (
                 "apiVersion: v1\nkind: Secret\n".to_owned(),

@@ -1,5 +1,6 @@
 //! Manifests and command lines, good and bad: one clear message, a status that says so, and nothing left behind.
 
+use std::fs::File;
 use std::process::Stdio;
 
 use anyhow::{Result, ensure};
@@ -273,6 +274,35 @@ fn log_that_cannot_be_written_any_more_is_told() -> Result<()> {
 }
 
 #[test]
+fn vm_whose_console_cannot_be_written_is_gone_before_the_command_is() -> Result<()> {
+    let rig = Rig::new()?;
+    let arguments = rig.run_arguments(&Rig::vmi("first", FOR_EVER))?;
+    let full = File::options().write(true).open("/dev/full")?;
+    let mut command = rig.command()?;
+    command.args(arguments).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
+    let output = command.spawn()?.wait_with_output()?;
+    let left = std::fs::read_dir(rig.path("run"))?.count();
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && left == 0, "{left} left: {output:?}");
+    ensure!(words.contains("cannot write to standard output: No space left"), "{words}");
+    rig.is_clean(&[])
+}
+
+#[test]
+fn name_of_the_command_line_takes_the_place_of_one_that_is_none() -> Result<()> {
+    let rig = Rig::new()?;
+    for name in ["Not A Name", ""] {
+        let mut running = rig.run(&Rig::vmi(name, POWER_OFF), &["--name", "other"])?;
+        running.close_input();
+        running.end()?.with(0)?.said("other: the guest powered off")?;
+    }
+    let mut running = rig.run(&Rig::vmi("first", POWER_OFF), &["--name", "Not A Name"])?;
+    running.close_input();
+    running.end()?.with(1)?.said("\"Not A Name\" is no name: ")?;
+    rig.is_clean(&[])
+}
+
+#[test]
 fn volumes_and_images_that_are_not_used_are_told() -> Result<()> {
     let rig = Rig::new()?;
     let more = ["--volume", "data=/dev/null", "--image", "microgest=image"];
@@ -398,11 +428,11 @@ fn files_of_every_wrong_kind_are_refused_in_one_message() -> Result<()> {
     rig.file("word", &word.to_string())?;
     let cases = [
         ("directory", "cannot read directory: "),
-        ("binary", "cannot read binary: "),
+        ("binary", "binary is no text in UTF-8"),
         ("huge", "huge has more than 16 MiB: is it a manifest?"),
         ("other-version", "no VirtualMachineInstance or VirtualMachine of kubevirt.io/v1"),
-        ("indented", "indented: error: line 4 column "),
-        ("bomb", "bomb: error: line "),
+        ("indented", "indented: line 4, column "),
+        ("bomb", "bomb: line "),
         ("list", "\n  spec.domain.memory.guest: a list is not an amount such as \"256Mi\""),
         ("word", "\n  spec.domain.cpu.cores: \"many\" is not a whole number"),
     ];

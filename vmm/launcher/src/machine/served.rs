@@ -201,11 +201,11 @@ const ELSEWHERE: [(&str, &str); 30] = [
     ("spec.networks.name", "it matches an interface"),
     ("spec.networks.pod", "the CLI's networks: addresses of the guest"),
     ("spec.subdomain", "names: the CLI's networks and, in a Pod, the Pod's"),
-    ("spec.volumes.cloudInitConfigDrive", "seeds: prepare"),
-    ("spec.volumes.cloudInitNoCloud", "seeds: prepare"),
+    ("spec.volumes.cloudInitConfigDrive", "seeds: prepare/served.rs"),
+    ("spec.volumes.cloudInitNoCloud", "seeds: prepare/served.rs"),
     ("spec.volumes.containerDisk", "images are found, and opened, by prepare"),
     ("spec.volumes.name", "it matches a disk"),
-    ("spec.volumes", "prepare: what is opened or made"),
+    ("spec.volumes", "prepare/served.rs: what is opened or made"),
     ("spec.domain.memory.reservedOverhead", "of a Pod"),
 ];
 

@@ -13,6 +13,8 @@ mod together;
 mod volume;
 
 #[cfg(test)]
+mod served;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

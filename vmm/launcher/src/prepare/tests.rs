@@ -18,27 +18,27 @@ use crate::volumes::iso9660::testing::{content, label};
 const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
 /// A directory in which everything is, by kind and name.
-struct Shelf(tempfile::TempDir);
+pub(super) struct Shelf(tempfile::TempDir);
 
 impl Shelf {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let shelf = Self(tempfile::tempdir().unwrap());
         fs::create_dir(shelf.path("scratch")).unwrap();
         shelf
     }
 
-    fn path(&self, path: &str) -> PathBuf {
+    pub(super) fn path(&self, path: &str) -> PathBuf {
         self.0.path().canonicalize().unwrap().join(path)
     }
 
-    fn with(self, path: &str, content: &[u8]) -> Self {
+    pub(super) fn with(self, path: &str, content: &[u8]) -> Self {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
         self
     }
 
-    fn prepare(&self, spec: Value) -> Result<Prepared, PrepareError> {
+    pub(super) fn prepare(&self, spec: Value) -> Result<Prepared, PrepareError> {
         prepare(&vmi(spec), self, &Scratch::Nameless(self.path("scratch")))
     }
 }
@@ -83,18 +83,18 @@ fn vmi(spec: Value) -> VirtualMachineInstance {
 }
 
 /// A spec with these disks and volumes.
-fn spec(disks: Value, volumes: Value) -> Value {
+pub(super) fn spec(disks: Value, volumes: Value) -> Value {
     let mut spec = json!({"domain": {"memory": {"guest": "64Mi"}, "devices": {}}});
     spec["domain"]["devices"]["disks"] = disks;
     spec["volumes"] = volumes;
     spec
 }
 
-fn roles(prepared: &Prepared) -> Vec<&str> {
+pub(super) fn roles(prepared: &Prepared) -> Vec<&str> {
     prepared.descriptors.iter().map(|(role, _)| role.as_str()).collect()
 }
 
-fn read(prepared: &Prepared, role: &str) -> Vec<u8> {
+pub(super) fn read(prepared: &Prepared, role: &str) -> Vec<u8> {
     let (_, fd) = prepared.descriptors.iter().find(|(found, _)| found.as_str() == role).unwrap();
     let file = File::from(fd.as_fd().try_clone_to_owned().unwrap());
     let mut bytes = vec![0; file.metadata().unwrap().len().try_into().unwrap()];

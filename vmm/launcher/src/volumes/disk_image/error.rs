@@ -41,6 +41,9 @@ pub enum DiskImageError {
         /// Its size.
         size: u64,
     },
+    /// Not whole sectors, since it is an image of another format.
+    #[error("{} is a qcow2 image, where a disk of its own is raw; make one of it, for example with qemu-img convert -O raw", .0.display())]
+    Qcow2(PathBuf),
     /// Less than the least that can be.
     #[error("a disk of {0} bytes cannot be made; the least is 1 MiB")]
     TooSmall(u64),

@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 use super::sizes::fitting;
 use super::{Access, DiskContent, DiskImage, DiskImageError, Made, Origin};
 use crate::volumes::holder::{holder, share};
-use crate::volumes::probe::SECTOR;
+use crate::volumes::probe::{SECTOR, looks_like_qcow2};
 
 /// How long a disk may be held by nobody who can be seen.
 const SETTLING: Duration = Duration::from_secs(1);
@@ -85,7 +85,13 @@ pub(super) fn raw(
         return Err(DiskImageError::Empty(path.into()));
     }
     if !size.is_multiple_of(SECTOR) {
-        return Err(DiskImageError::Size { path: path.into(), size });
+        // No guest can have made it so: whoever pads it destroys an image.
+        let path = path.into();
+        return Err(if looks_like_qcow2(&file) {
+            DiskImageError::Qcow2(path)
+        } else {
+            DiskImageError::Size { path, size }
+        });
     }
     check_free(&file, path, access)?;
     let origin = Some(Origin { path: path.into(), access });

@@ -106,6 +106,9 @@ fn what_is_no_file_or_of_an_odd_size_is_refused() {
     assert_eq!(error, "/ is neither a regular file nor a block device");
     let error = text(host_disk(&real.join("odd"), None, Access::Write));
     assert!(error.contains("which is no multiple of 512"), "{error}");
+    fs::write(real.join("odd"), [b"QFI\xfb".as_slice(), &[0; 700]].concat()).unwrap();
+    let error = text(host_disk(&real.join("odd"), None, Access::Write));
+    assert!(error.contains("odd is a qcow2 image") && !error.contains("truncate"), "{error}");
     let error = text(host_disk(&real.join("none"), None, Access::Write));
     assert!(error.contains("none is empty; make it as large"), "{error}");
 }
