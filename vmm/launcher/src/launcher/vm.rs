@@ -223,10 +223,7 @@ impl Launcher {
             RunState::Paused => running.cause.clone(),
             RunState::Running => String::new(),
         };
-        if running.button.is_some_and(|button| number > button) {
-            self.stop.notice(!info.button_waits);
-            self.button_noticed(!info.button_waits);
-        }
+        let says_of_button = running.button.is_some_and(|button| number > button);
         match asked {
             Asked::First => {
                 // Nobody was told before, whatever was known.
@@ -237,6 +234,10 @@ impl Launcher {
             }
             _ if is_news => self.learn(info.state, cause),
             _ => {}
+        }
+        if says_of_button {
+            self.stop.notice(!info.button_waits);
+            self.button_noticed(!info.button_waits);
         }
         if asked == Asked::Look {
             self.on_look(info);
