@@ -171,7 +171,7 @@ async fn vmi_is_handed_over_and_found_again_after_a_restart_of_the_agent() -> Re
     let last = timeout(SOON, async {
         loop {
             match second.next().await?.0 {
-                ToAgent::Vm { .. } => {}
+                ToAgent::Vm { .. } | ToAgent::Sign { .. } => {}
                 other => return anyhow::Ok(other),
             }
         }

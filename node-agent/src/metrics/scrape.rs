@@ -144,7 +144,7 @@ mod tests {
             resets: 0,
             open_ports,
             boot: None,
-            button_waits: None,
+            button_waits: false,
         }
     }
 

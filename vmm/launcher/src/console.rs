@@ -61,6 +61,11 @@ impl Console {
         (!self.has_ended).then(|| self.from.as_fd())
     }
 
+    /// Whether the guest has said anything yet.
+    pub fn has_spoken(&self) -> bool {
+        !self.tail.is_empty()
+    }
+
     /// Whether something waits to be written.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.bytes.is_empty()

@@ -7,6 +7,7 @@
 //! * [`vm`]: what the VM process says, and how the guest is
 //! * [`apply`]: changes of the VMI
 //! * [`guest`]: the guest's own agent
+//! * [`signs`]: what is seen of a guest that does not speak, or not power off
 //! * [`ending`]: signals, power button, kill, and how it ended
 
 mod agent;
@@ -15,6 +16,7 @@ mod ending;
 mod guest;
 mod network;
 mod pace;
+mod signs;
 mod start;
 mod vm;
 
@@ -22,8 +24,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use corten_link::EndReason;
 use corten_link::launcher::{State, ToAgent};
+use corten_link::{EndReason, StartFault};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -72,6 +74,8 @@ impl LauncherError {
 pub struct Ended {
     /// How.
     pub end: End,
+    /// What exactly kept it from starting, where that is known.
+    pub fault: Option<StartFault>,
     /// The last lines of the guest's console.
     pub console: String,
 }
@@ -95,6 +99,8 @@ pub struct Launcher {
     stop: Stop,
     /// Of what the guest can have it tell.
     pace: Pace,
+    /// What kept the VM from starting.
+    fault: Option<StartFault>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +137,7 @@ impl Launcher {
             state: State::Waiting,
             stop: Stop::new(Duration::ZERO),
             pace: Pace::new(Instant::now()),
+            fault: None,
         })
     }
 
@@ -213,6 +220,7 @@ impl Launcher {
             self.closing.as_ref().map(Closing::deadline),
             running.and_then(|running| Some(running.metrics.as_ref()?.due)),
             running.and_then(|running| running.news.due()),
+            running.and_then(|running| running.signs.deadline()),
             self.guest_deadline(),
         ];
         let Some(deadline) = deadlines.into_iter().flatten().min() else {
@@ -231,6 +239,7 @@ impl Launcher {
         // What is due of it is done in its turn, also when nothing was to be read.
         self.on_guest(PollFlags::empty());
         self.report_guest(now);
+        self.look_for_signs(now);
         self.give_up(now)
     }
 
@@ -241,6 +250,9 @@ impl Launcher {
             console.read();
         }
         console.write_to(self.log.as_fd());
+        if source == Source::Console && console.has_spoken() {
+            self.console_spoke();
+        }
     }
 
     fn ended(mut self, end: End) -> Ended {
@@ -252,6 +264,7 @@ impl Launcher {
         }
         let (reason, detail) = (end.reason, end.detail.clone());
         self.tell(&ToAgent::Ended { reason, detail, console: last.clone() });
-        Ended { end, console: last }
+        let fault = self.fault.filter(|_| end.reason == EndReason::NotStarted);
+        Ended { end, fault, console: last }
     }
 }

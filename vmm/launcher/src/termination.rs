@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-use corten_link::EndReason;
+use corten_link::{EndReason, StartFault};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use serde::Serialize;
@@ -49,6 +49,8 @@ struct TerminationMessage<'a> {
     reason: EndReason,
     text: &'a str,
     detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<StartFault>,
     #[serde(skip_serializing_if = "str::is_empty")]
     console: &'a str,
 }
@@ -65,19 +67,19 @@ impl TerminationLog {
 
     /// Writes the message, in the place of any other, with the last lines of the console, as far as there is room for them. Once: there
     /// is one end.
-    pub fn write(mut self, end: &End, console: &str) -> io::Result<()> {
+    pub fn write(mut self, end: &End, fault: Option<StartFault>, console: &str) -> io::Result<()> {
         // Not when it is opened: a second launcher, which ends at once, must not leave the rest of a longer message.
         self.0.set_len(0)?;
-        self.0.write_all(&message(end, console))
+        self.0.write_all(&message(end, fault, console))
     }
 }
 
 /// The message of `end`, cut so that all of it fits: first lines of the console, then the detail.
-fn message(end: &End, console: &str) -> Vec<u8> {
+fn message(end: &End, fault: Option<StartFault>, console: &str) -> Vec<u8> {
     let (mut detail, mut console) = (end.detail.as_str(), console);
     loop {
         let (reason, text) = (end.reason, end.reason.text());
-        let message = TerminationMessage { reason, text, detail, console };
+        let message = TerminationMessage { reason, text, detail, fault, console };
         let bytes = serde_json::to_vec(&message).unwrap_or_default();
         let Some(excess) = bytes.len().checked_sub(MAX_LENGTH).filter(|excess| *excess > 0) else {
             return bytes;
@@ -107,13 +109,20 @@ mod tests {
     fn message_says_reason_text_and_detail() {
         let text =
             r#"{"reason":"not-started","text":"the VM could not be started","detail":"no kernel"}"#;
-        assert_eq!(message(&end("no kernel"), ""), text.as_bytes());
+        assert_eq!(message(&end("no kernel"), None, ""), text.as_bytes());
+    }
+
+    #[test]
+    fn message_names_what_kept_a_vm_from_starting() {
+        let bytes = message(&end("no kernel"), Some(StartFault::KernelMissing), "");
+        let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(value["fault"], "kernel-missing");
     }
 
     #[test]
     fn long_detail_is_cut_and_the_rest_still_reads() {
         for piece in ["x", "\"", "\u{1}", "ä\n"] {
-            let bytes = message(&end(&piece.repeat(10_000)), "last words");
+            let bytes = message(&end(&piece.repeat(10_000)), None, "last words");
             assert!((MAX_LENGTH - 12..=MAX_LENGTH).contains(&bytes.len()), "{}", bytes.len());
             let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
             assert!(value["detail"].as_str().unwrap().starts_with(piece));
@@ -125,7 +134,7 @@ mod tests {
         let console = "Kernel panic - not syncing: \"init\"\n".repeat(50);
         for length in [0, 1000, 3000, 3900, 4090] {
             let detail = "x".repeat(length);
-            let bytes = message(&end(&detail), &console);
+            let bytes = message(&end(&detail), None, &console);
             assert!(bytes.len() <= MAX_LENGTH, "{}", bytes.len());
             let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
             let kept = value["console"].as_str().unwrap_or_default();
@@ -139,7 +148,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let log = TerminationLog::open(file.path()).unwrap();
         std::fs::write(file.path(), "x".repeat(500)).unwrap();
-        log.write(&end(""), "").unwrap();
+        log.write(&end(""), None, "").unwrap();
         let text = std::fs::read_to_string(file.path()).unwrap();
         assert!(text.ends_with(r#""detail":""}"#), "{text}");
         assert!(TerminationLog::open(Path::new("/nonexistent/log")).is_err());

@@ -13,6 +13,7 @@
 //!     opened-up {ticket, refused}       ->
 //!                                      <-     state {running}, vm {running}, applied {hash}
 //!                                      <-     guest {report}, each time that there is news
+//!                                      <-     sign {console-silent, power-button, ...}
 //!     apply {id, vmi, grace}            ->
 //!                                      <-     reply {id, done}, applied {hash}
 //!     info, counters, memory, pause, resume, power-button, kill {id}   ->
@@ -30,6 +31,7 @@
 //! and both keep to the older one ([`agreed`]); a field that a peer does not know is passed over, not refused.
 
 mod channel;
+mod sign;
 
 use std::collections::BTreeMap;
 
@@ -37,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use channel::{AgentEnd, Channel, LauncherEnd, Wire};
+pub use sign::Sign;
 
 use crate::{
     Addressing, AgentReport, Counters, EndReason, Event, Info, Memory, MessageError, Role, RunState,
@@ -207,6 +210,11 @@ pub enum ToAgent {
     Guest {
         /// In particular.
         report: Box<AgentReport>,
+    },
+    /// It has seen something of its guest.
+    Sign {
+        /// What.
+        sign: Sign,
     },
     /// The VM process told something.
     Event {

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     };
     // Before anything else: whatever goes wrong from here on is told there too.
     let log = TerminationLog::open(&options.termination_log);
-    let Ended { end, console } = match Launcher::new(options.clone()) {
+    let Ended { end, fault, console } = match Launcher::new(options.clone()) {
         Ok(launcher) => launcher.run(),
         // The termination message is the other's, whose VM goes on.
         Err(error) if error.is_second() => {
@@ -27,12 +27,12 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             let end = End { reason: EndReason::NotStarted, detail: chain(&error) };
-            Ended { end, console: String::new() }
+            Ended { end, fault: None, console: String::new() }
         }
     };
     let detail = if end.detail.is_empty() { String::new() } else { format!(": {}", end.detail) };
     say(&format!("{}{detail}", end.reason.text()));
-    if let Err(error) = log.and_then(|log| log.write(&end, &console)) {
+    if let Err(error) = log.and_then(|log| log.write(&end, fault, &console)) {
         let path = options.termination_log.display();
         say(&format!("cannot write the termination message to {path}: {error}"));
     }

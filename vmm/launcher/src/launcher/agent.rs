@@ -65,6 +65,7 @@ impl Launcher {
         self.ask_for_disks();
         self.tell_vm();
         self.repeat_report(Instant::now());
+        self.repeat_signs();
     }
 
     pub(super) fn on_agent(&mut self) -> Option<End> {

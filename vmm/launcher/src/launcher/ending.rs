@@ -98,7 +98,10 @@ impl Launcher {
             let _ = running.ask(Request::Resume, Asked::Resume(None));
         }
         match running.ask(Request::PowerButton, Asked::Own) {
-            Ok(number) => running.button = Some(number),
+            Ok(number) => {
+                running.button = Some(number);
+                self.button_pressed(Instant::now());
+            }
             // If it cannot be asked any more, it is ending, or the next step is force.
             Err(error) => say(&format!("the VM process does not take it: {}", chain(&error))),
         }

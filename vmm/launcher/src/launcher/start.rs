@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use corten_link::launcher::{Answer, ConnectedInterface, State, ToAgent};
-use corten_link::{EndReason, Grant, Request, Resolver, Role};
+use corten_link::{EndReason, Grant, Request, Resolver, Role, StartFault};
 use corten_resources::served::Scope;
 use corten_resources::types::VirtualMachineInstance;
 use serde_json::{Map, Value};
@@ -58,6 +58,18 @@ enum StartError {
     Refused { volumes: String, reason: String },
     #[error("{volumes} may not be opened, and no node agent helped within {} s", OPENED_WITHIN.as_secs())]
     Alone { volumes: String },
+}
+
+impl StartError {
+    /// In one word, where a user can do something about it.
+    fn fault(&self) -> Option<StartFault> {
+        match self {
+            Self::Plan(_) => Some(StartFault::InvalidSpec),
+            Self::Prepare(error) => error.fault(),
+            Self::Refused { .. } => Some(StartFault::VolumeUnusable),
+            Self::Vmm(_) | Self::Console(_) | Self::Sandbox(_) | Self::Alone { .. } => None,
+        }
+    }
 }
 
 /// What comes with a start.
@@ -144,13 +156,14 @@ impl Launcher {
         self.begin(Wanted { vmi, node, sources, interfaces, grant })
     }
 
-    pub(super) fn on_dismiss(&self, reason: String) -> Option<End> {
+    pub(super) fn on_dismiss(&mut self, reason: String) -> Option<End> {
         if self.heeded.is_some() {
             say(&format!(
                 "the agent wants to give this launcher nothing, but it was started: {reason}"
             ));
             return None;
         }
+        self.fault = Some(StartFault::Dismissed);
         Some(End { reason: EndReason::NotStarted, detail: reason })
     }
 
@@ -158,7 +171,7 @@ impl Launcher {
     fn begin(&mut self, wanted: Wanted) -> Option<End> {
         match machine::check(&wanted.vmi, Scope::Cluster) {
             Ok(warnings) => warnings.iter().for_each(|warning| say(&warning.to_string())),
-            Err(error) => return Some(not_started(&wanted.vmi, &error.into())),
+            Err(error) => return Some(self.not_started(&wanted.vmi, &error.into())),
         }
         let closed = closed(&wanted.vmi, &wanted.sources);
         if closed.is_empty() {
@@ -193,7 +206,7 @@ impl Launcher {
             None => self.launch(&closing.wanted),
             Some(reason) => {
                 let error = StartError::Refused { volumes: closing.volumes(), reason };
-                Some(not_started(&closing.wanted.vmi, &error))
+                Some(self.not_started(&closing.wanted.vmi, &error))
             }
         }
     }
@@ -202,7 +215,13 @@ impl Launcher {
     pub(super) fn give_up(&mut self, now: Instant) -> Option<End> {
         let closing = self.closing.take_if(|closing| closing.until <= now)?;
         let error = StartError::Alone { volumes: closing.volumes() };
-        Some(not_started(&closing.wanted.vmi, &error))
+        Some(self.not_started(&closing.wanted.vmi, &error))
+    }
+
+    fn not_started(&mut self, vmi: &VirtualMachineInstance, error: &StartError) -> End {
+        self.fault = error.fault();
+        let detail = format!("VMI {}: {}", name(vmi), chain(error));
+        End { reason: EndReason::NotStarted, detail }
     }
 
     /// Starts the VM process, and locks the launcher in: it has opened all that it will ever need.
@@ -214,7 +233,7 @@ impl Launcher {
                 self.running = Some(running);
                 None
             }
-            Err(error) => Some(not_started(&wanted.vmi, &error)),
+            Err(error) => Some(self.not_started(&wanted.vmi, &error)),
         }
     }
 
@@ -272,9 +291,4 @@ impl Launcher {
 
 fn name(vmi: &VirtualMachineInstance) -> String {
     format!("{}/{}", vmi.metadata.namespace, vmi.metadata.name)
-}
-
-fn not_started(vmi: &VirtualMachineInstance, error: &StartError) -> End {
-    let detail = format!("VMI {}: {}", name(vmi), chain(error));
-    End { reason: EndReason::NotStarted, detail }
 }

@@ -9,6 +9,7 @@ use corten_link::{Event, Info, LinkError, Message, Reply, Request, Role, RunStat
 
 use super::Launcher;
 use super::guest::News;
+use super::signs::Signs;
 use crate::console::Console;
 use crate::guest_agent::KeptAgent;
 use crate::log::{chain, say};
@@ -80,6 +81,8 @@ pub(super) struct Running {
     pub(super) guest: Option<KeptAgent>,
     /// What is to be told of it.
     pub(super) news: News,
+    /// What is seen of it.
+    pub(super) signs: Signs,
     /// Where the guest speaks, if that is to be heard.
     pub(super) console: Option<Console>,
     /// How the guest is, once that is known.
@@ -107,6 +110,7 @@ impl Running {
             metrics,
             guest,
             news: News::default(),
+            signs: Signs::default(),
             console,
             state: None,
             cause: String::new(),
@@ -167,7 +171,8 @@ impl Launcher {
 
     fn on_event(&mut self, event: Event) {
         match &event {
-            Event::Ended { reason, detail, .. } => {
+            Event::Ended { reason, detail, fault } => {
+                self.fault = fault.map(Into::into);
                 if let Some(running) = &mut self.running {
                     running.told = Some(End { reason: *reason, detail: detail.clone() });
                 }
@@ -218,9 +223,7 @@ impl Launcher {
             RunState::Paused => running.cause.clone(),
             RunState::Running => String::new(),
         };
-        if running.button.is_some_and(|button| number > button) {
-            self.stop.notice(!info.button_waits);
-        }
+        let says_of_button = running.button.is_some_and(|button| number > button);
         match asked {
             Asked::First => {
                 // Nobody was told before, whatever was known.
@@ -231,6 +234,10 @@ impl Launcher {
             }
             _ if is_news => self.learn(info.state, cause),
             _ => {}
+        }
+        if says_of_button {
+            self.stop.notice(!info.button_waits);
+            self.button_noticed(!info.button_waits);
         }
         if asked == Asked::Look {
             self.on_look(info);
@@ -253,6 +260,7 @@ impl Launcher {
             say(&format!("the guest {}{why}", if is_paused { "stands still" } else { "goes on" }));
         }
         (running.state, running.cause) = (Some(state), cause);
+        self.watch_console(!is_paused, Instant::now());
         self.tell_vm();
     }
 

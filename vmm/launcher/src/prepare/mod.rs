@@ -6,6 +6,7 @@
 //! What each kind of volume becomes is in [`volumes`](crate::volumes), and for users in `docs/volumes.md`.
 
 mod closed;
+mod fault;
 mod seed;
 mod sources;
 mod together;

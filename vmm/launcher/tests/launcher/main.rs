@@ -123,8 +123,10 @@ fn dismissed_launcher_ends_as_not_started_with_the_reason() -> Result<()> {
     agent.send(&ToLauncher::Dismiss { reason: "it was started before".into() })?;
     let last = agent.next()?;
     ensure!(matches!(last, ToAgent::Ended { reason: EndReason::NotStarted, .. }), "{last:?}");
-    let detail = ended_with(&launcher.end()?, EndReason::NotStarted)?;
+    let ended = launcher.end()?;
+    let detail = ended_with(&ended, EndReason::NotStarted)?;
     ensure!(detail == "it was started before", "{detail}");
+    ensure!(ended.termination["fault"] == "dismissed", "{}", ended.termination);
     Ok(())
 }
 
@@ -224,21 +226,23 @@ fn start_that_lacks_something_is_refused_and_can_be_repeated() -> Result<()> {
     Ok(())
 }
 
-fn not_started(launcher: Launcher) -> Result<String> {
+fn not_started(launcher: Launcher, fault: Option<&str>) -> Result<String> {
     let (mut agent, _) = launcher.agent()?;
     let id = agent.start(vmi(UID, FOR_EVER), LONG_GRACE)?;
     ensure!(agent.next()? == ToAgent::Reply { id, reply: Answer::Done });
     ensure!(agent.next()? == ToAgent::State { state: State::Preparing });
     let last = agent.next()?;
     ensure!(matches!(last, ToAgent::Ended { reason: EndReason::NotStarted, .. }), "{last:?}");
-    ended_with(&launcher.end()?, EndReason::NotStarted)
+    let ended = launcher.end()?;
+    ensure!(ended.termination["fault"].as_str() == fault, "{}", ended.termination);
+    ended_with(&ended, EndReason::NotStarted)
 }
 
 #[test]
 fn missing_kernel_is_said_with_field_and_path() -> Result<()> {
     let launcher = Launcher::start()?;
     std::fs::remove_file(launcher.image("boot/kernel"))?;
-    let detail = not_started(launcher)?;
+    let detail = not_started(launcher, Some("kernel-missing"))?;
     for part in ["default/first", "kernelBoot.container.kernelPath", "/boot/kernel", "ENOENT"] {
         ensure!(detail.contains(part), "{detail}");
     }
@@ -249,14 +253,14 @@ fn missing_kernel_is_said_with_field_and_path() -> Result<()> {
 fn kernel_that_is_none_is_said_by_the_vm_process() -> Result<()> {
     let launcher = Launcher::start()?;
     std::fs::write(launcher.image("boot/kernel"), "")?;
-    let detail = not_started(launcher)?;
+    let detail = not_started(launcher, Some("kernel-unusable"))?;
     ensure!(detail.contains("the file is empty"), "{detail}");
     Ok(())
 }
 
 #[test]
 fn missing_vm_process_is_said_with_its_path() -> Result<()> {
-    let detail = not_started(Launcher::start_with(Path::new("/nonexistent/corten-vmm"))?)?;
+    let detail = not_started(Launcher::start_with(Path::new("/nonexistent/corten-vmm"))?, None)?;
     ensure!(detail.contains("cannot start /nonexistent/corten-vmm"), "{detail}");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What a launcher tells by itself: how its guest is, what it heeds, what was last on the console.
 
 use anyhow::{Result, bail, ensure};
-use corten_link::launcher::{Answer, State, ToAgent, ToLauncher};
+use corten_link::launcher::{Answer, Sign, State, ToAgent, ToLauncher};
 use corten_link::{EndReason, RunState};
 use corten_resources::spec_hash;
 use serde_json::{Map, Value, json};
@@ -140,5 +140,22 @@ fn console_that_is_not_to_be_logged_is_nowhere() -> Result<()> {
     ensure!(ended(&agent)?.is_empty());
     let ended = launcher.end()?;
     ensure!(ended.console.is_empty() && ended.termination.get("console").is_none());
+    Ok(())
+}
+
+#[test]
+fn power_button_and_whether_it_was_noticed_are_told_to_this_agent_and_to_the_next() -> Result<()> {
+    let launcher = Launcher::start()?;
+    let agent = launcher.running(FOR_EVER, LONG_GRACE)?;
+    launcher.terminate()?;
+    let told = |noticed| ToAgent::Sign { sign: Sign::PowerButton { noticed } };
+    ensure!(agent.next()? == told(None));
+    // This guest knows no power button.
+    ensure!(agent.next()? == told(Some(false)));
+    let (mut next, _) = launcher.agent()?;
+    ensure!(next.next()? == vm(RunState::Running));
+    ensure!(next.next()? == told(Some(false)));
+    ensure!(next.ask(|id| ToLauncher::Kill { id })? == Answer::Done);
+    ended_with(&launcher.end()?, EndReason::Killed)?;
     Ok(())
 }
