@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use corten_launcher::machine::{Resolved, plan};
 use corten_launcher::prepare::{PodMounts, prepare};
 use corten_launcher::volumes::disk_image::Scratch;
-use corten_launcher::volumes::downward_metrics::{HostFacts, VmFacts, collect};
+use corten_launcher::volumes::downward_metrics::{Collector, HostFacts, VmFacts};
 use corten_link::{EndReason, Event};
 use corten_resources::types::VirtualMachineInstance;
 use corten_tests::guest::source;
@@ -97,7 +97,7 @@ fn guest_finds_its_volumes_by_label_name_and_content() -> Result<()> {
     let prepared = prepare(&vmi, &mounts, &Scratch::Nameless(root.path().join("scratch")))?;
     let host = HostFacts { name: "node-1".into(), product: "corten".into() };
     let vm = VmFacts { process: 1, vcpus: 1, memory: 256 << 20, memory_limit: 256 << 20 };
-    prepared.metrics.as_ref().context("no metrics")?.write(&collect(&host, &vm))?;
+    prepared.metrics.as_ref().context("no metrics")?.write(&Collector::new(host, vm).collect())?;
     let plan = plan(&vmi, &Resolved { disks: prepared.disks, ..Resolved::default() })?;
     let source = source("quiet corten.script=cidata corten.modules=isofs,nls_utf8")?;
     let mut process = VmProcess::boot_granted(plan.machine, source, prepared.descriptors)?;
