@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use corten_resources::names::launcher_pod_name;
 use serde_json::{Value, json};
 
-use crate::guest::{Guest, text, vmi};
+use crate::guest::{Guest, condition, text, vmi};
 use crate::workbench::{Workbench, eventually, pod};
 
 /// Not the example's kernel, name, topology or arguments.
@@ -221,16 +221,12 @@ fn pod_that_looks_like_a_launcher_gets_nothing() -> Result<()> {
     })
 }
 
-fn refused<T>(outcome: Result<T>, words: &str) -> Result<()> {
+/// That it was refused, and with these words.
+pub(crate) fn refused<T>(outcome: Result<T>, words: &str) -> Result<()> {
     let error = outcome.err().with_context(|| format!("it was not refused: {words}"))?;
     let said = format!("{error:#}");
     ensure!(said.contains(words), "{said:?} does not say {words:?}");
     Ok(())
-}
-
-fn condition(object: &Value, kind: &str) -> Value {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().find(|it| it["type"] == kind).cloned().unwrap_or_default()
 }
 
 fn events(bench: &Workbench, name: &str) -> Result<String> {

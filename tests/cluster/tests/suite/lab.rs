@@ -1,7 +1,9 @@
 //! What the lab's own cluster promises.
 
 mod audit;
+mod inside;
 mod outage;
+mod process;
 mod whole_way;
 
 use std::process::{Command, Stdio};

@@ -1,5 +1,7 @@
 //! Nodes that fail.
 
+mod killed;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
