@@ -107,7 +107,7 @@ fn vmi_is_deleted_in_each_phase() -> Result<()> {
         })?;
         Guest::new(bench, "failed").reaches("/phase", "Failed")?;
         for (name, phase) in
-            [("pending", "Pending"), ("unplaced", "Scheduling"), ("unpulled", "Scheduling")]
+            [("pending", "Pending"), ("unplaced", "Pending"), ("unpulled", "Scheduling")]
         {
             assert_eq!(Guest::new(bench, name).object()?["status"]["phase"], phase, "{name}");
         }
