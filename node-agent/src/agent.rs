@@ -14,17 +14,18 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
-use crate::door::{Keeper, Surroundings};
+use crate::device_file;
+use crate::door::{Keeper, Launchers, OpenUp, Surroundings};
 use crate::doors::Doors;
 use crate::grant::Devices;
 use crate::huge_pages;
-use crate::kubelet::{self, Plugin, PodResources};
+use crate::kubelet::{self, DevicePlugin, NodePlugin, Plugin, PodResources};
 use crate::ledger::Ledger;
 use crate::node;
 use crate::options::Options;
 use crate::seccomp;
+use crate::status::Reports;
 
-const LOOK_AT_KVM_EACH: Duration = Duration::from_secs(5);
 const ASK_KUBELET_EACH: Duration = Duration::from_secs(10);
 
 /// Runs the agent; it ends only by an error. What it keeps in touch with goes on without it.
@@ -46,7 +47,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
     // None of these ever ends by itself.
     let mut parts = JoinSet::new();
     let usable = watch::Sender::new(devices.are_usable());
-    let plugin =
+    let plugin: Arc<dyn DevicePlugin> =
         Arc::new(Plugin::new(Arc::clone(&doors), ledger.clone(), &options.kvm, usable.subscribe()));
     let around = Surroundings {
         doors: Arc::clone(&doors),
@@ -54,19 +55,26 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
         pod_resources: Arc::clone(&pod_resources),
         cluster: cluster.clone(),
         devices: devices.clone(),
+        launchers: Launchers::default(),
+        reports: Reports::new(cluster.clone()),
+        open_up: OpenUp::new(options.launcher_user),
     };
     for device in doors.ids() {
         parts.spawn(Keeper::new(device.clone(), around.clone()).run());
     }
     // After the profile is installed, above.
-    parts.spawn(node::tell(client, options.node_name.clone(), usable.subscribe()));
-    parts.spawn(watch_kvm(devices, usable));
+    let (name, kvm) = (options.node_name.clone(), options.kvm.clone());
+    parts.spawn(node::tell(client, name, kvm, usable.subscribe()));
+    let is_usable = move |_: &Path| devices.are_usable();
+    parts.spawn(device_file::follow(options.kvm.clone(), is_usable, usable));
     parts.spawn(follow_kubelet(doors, ledger, pod_resources, cluster.clone()));
     let (pods, vmis) = (cluster.clone(), cluster);
     parts.spawn(async move { pods.watch_pods().await });
     parts.spawn(async move { vmis.watch_vmis().await });
-    let plugins = options.plugins();
-    parts.spawn(async move { kubelet::serve(plugin, &plugins).await });
+    for plugin in [plugin, tun(&options, &mut parts), vhost_net(&options, &mut parts)] {
+        let plugins = options.plugins();
+        parts.spawn(async move { kubelet::serve(plugin, &plugins).await });
+    }
     match parts.join_next().await {
         Some(ended) => {
             ended.context("a part of the agent failed")?;
@@ -87,17 +95,20 @@ fn find_again(doors: &Doors, ledger: &Ledger) {
     info!(recorded = entries.len(), "devices that were given out before");
 }
 
-/// Tells kubelet, through the plugin, whether KVM can be used.
-async fn watch_kvm(devices: Devices, usable: watch::Sender<bool>) {
-    let mut ticks = interval(LOOK_AT_KVM_EACH);
-    loop {
-        ticks.tick().await;
-        let now = devices.are_usable();
-        let changed = usable.send_if_modified(|before| std::mem::replace(before, now) != now);
-        if changed {
-            warn!(usable = now, path = %devices.kvm.display(), "KVM has changed");
-        }
-    }
+fn tun(options: &Options, parts: &mut JoinSet<()>) -> Arc<dyn DevicePlugin> {
+    Arc::new(NodePlugin::tun(&options.tun, followed(&options.tun, parts)))
+}
+
+fn vhost_net(options: &Options, parts: &mut JoinSet<()>) -> Arc<dyn DevicePlugin> {
+    Arc::new(NodePlugin::vhost_net(&options.vhost_net, followed(&options.vhost_net, parts)))
+}
+
+/// Whether there is such a device file, from now on.
+fn followed(path: &Path, parts: &mut JoinSet<()>) -> watch::Receiver<bool> {
+    let usable = watch::Sender::new(device_file::is_there(path));
+    let told = usable.subscribe();
+    parts.spawn(device_file::follow(path.into(), device_file::is_there, usable));
+    told
 }
 
 /// Lets go of devices that no Pod has any more, and finds those that the agent missed.
@@ -128,7 +139,7 @@ async fn follow_kubelet(
         let pods = cluster.known().borrow().pods.clone();
         // Without any, they are not listed yet.
         if !pods.is_empty() {
-            let there: BTreeSet<&str> = pods.values().map(String::as_str).collect();
+            let there: BTreeSet<&str> = pods.values().map(|pod| pod.uid.as_str()).collect();
             if let Err(error) = ledger.forget_starts(|uid| there.contains(uid), doors.ids()) {
                 warn!("{:#}", anyhow::Error::from(error));
             }

@@ -10,9 +10,7 @@ use corten_resources::names::NODE_NAME_LABEL;
 use corten_resources::types::VirtualMachineInstance;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{
-    ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta, Patch, PatchParams,
-};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
@@ -20,7 +18,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::identity::{Known, PodName};
+use crate::identity::{Known, KnownPod, PodName};
+
+/// On Pods: what Multus has connected.
+const NETWORK_STATUS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/network-status";
 
 /// The API server, as far as the agent uses it.
 #[derive(Clone)]
@@ -42,9 +43,9 @@ impl Cluster {
         self.known.subscribe()
     }
 
-    /// Follows the Pods of this node, without end. Of a Pod, name and uid are all that matters.
+    /// Follows the Pods of this node, without end. Of a Pod, who it is and its addresses are all that matters.
     pub async fn watch_pods(&self) {
-        let pods: Api<PartialObjectMeta<Pod>> = Api::all(self.client.clone());
+        let pods: Api<Pod> = Api::all(self.client.clone());
         let config = Config::default().fields(&format!("spec.nodeName={}", self.node));
         let events = watcher(pods, config).default_backoff();
         self.follow("Pods", events, pod_entry, |known| &mut known.pods).await;
@@ -58,6 +59,12 @@ impl Cluster {
         self.follow("VirtualMachineInstances", events, vmi_entry, |known| &mut known.vmis).await;
     }
 
+    /// Makes known what a watch would bring.
+    #[cfg(test)]
+    pub(crate) fn learn(&self, change: impl FnOnce(&mut Known)) {
+        self.known.send_modify(change);
+    }
+
     async fn follow<O: Debug, V>(
         &self,
         what: &str,
@@ -65,7 +72,7 @@ impl Cluster {
         entry: impl Fn(O) -> Option<(<V as Keyed>::Key, V)>,
         place: impl Fn(&mut Known) -> &mut BTreeMap<<V as Keyed>::Key, V>,
     ) where
-        V: Keyed,
+        V: Keyed + PartialEq,
     {
         let mut events = pin!(events);
         let mut fresh = BTreeMap::new();
@@ -73,7 +80,7 @@ impl Cluster {
             match event {
                 Ok(event) => {
                     let change = Change::of(event, &entry);
-                    self.known.send_modify(|known| change.apply(place(known), &mut fresh));
+                    self.known.send_if_modified(|known| change.apply(place(known), &mut fresh));
                 }
                 Err(error) => warn!("watching {what}: {:#}", anyhow::Error::from(error)),
             }
@@ -104,8 +111,7 @@ trait Keyed {
     type Key: Ord;
 }
 
-/// A Pod's uid.
-impl Keyed for String {
+impl Keyed for KnownPod {
     type Key = PodName;
 }
 
@@ -113,9 +119,16 @@ impl Keyed for VirtualMachineInstance {
     type Key = String;
 }
 
-fn pod_entry(pod: PartialObjectMeta<Pod>) -> Option<(PodName, String)> {
+fn pod_entry(pod: Pod) -> Option<(PodName, KnownPod)> {
     let metadata = pod.metadata;
-    Some((PodName { namespace: metadata.namespace?, name: metadata.name? }, metadata.uid?))
+    let addresses = pod.status.unwrap_or_default().pod_ips.into_iter().flatten();
+    let annotations = metadata.annotations.as_ref();
+    let seen = KnownPod {
+        uid: metadata.uid?,
+        addresses: addresses.map(|address| address.ip).collect(),
+        network_status: annotations.and_then(|all| all.get(NETWORK_STATUS_ANNOTATION)).cloned(),
+    };
+    Some((PodName { namespace: metadata.namespace?, name: metadata.name? }, seen))
 }
 
 fn vmi_entry(object: DynamicObject) -> Option<(String, VirtualMachineInstance)> {
@@ -150,7 +163,7 @@ enum Change<K, V> {
     Nothing,
 }
 
-impl<K: Ord, V> Change<K, V> {
+impl<K: Ord, V: PartialEq> Change<K, V> {
     fn of<O>(event: Event<O>, entry: impl Fn(O) -> Option<(K, V)>) -> Self {
         match event {
             Event::Init => Self::Begin,
@@ -167,15 +180,24 @@ impl<K: Ord, V> Change<K, V> {
         }
     }
 
-    fn apply(self, map: &mut BTreeMap<K, V>, fresh: &mut BTreeMap<K, V>) {
+    /// Makes the change; whether it is one. Much of what happens to Pods does not matter here.
+    fn apply(self, map: &mut BTreeMap<K, V>, fresh: &mut BTreeMap<K, V>) -> bool {
         match self {
             Self::Begin => fresh.clear(),
             Self::Listed(key, value) => drop(fresh.insert(key, value)),
-            Self::Complete => *map = std::mem::take(fresh),
-            Self::Set(key, value) => drop(map.insert(key, value)),
-            Self::Remove(key) => drop(map.remove(&key)),
+            Self::Complete => {
+                let before = std::mem::replace(map, std::mem::take(fresh));
+                return before != *map;
+            }
+            Self::Set(key, value) if map.get(&key) == Some(&value) => {}
+            Self::Set(key, value) => {
+                map.insert(key, value);
+                return true;
+            }
+            Self::Remove(key) => return map.remove(&key).is_some(),
             Self::Nothing => {}
         }
+        false
     }
 }
 
@@ -192,6 +214,42 @@ mod tests {
             Change::of(event, even).apply(&mut map, &mut fresh);
         }
         map.into_values().collect()
+    }
+
+    #[test]
+    fn only_what_changes_something_is_told() {
+        let (mut map, mut fresh) = (BTreeMap::new(), BTreeMap::new());
+        let events = [
+            (Event::Init, false),
+            (Event::InitApply((1, 'a')), false),
+            (Event::InitDone, true),
+            (Event::Apply((1, 'a')), false),
+            (Event::Apply((1, 'b')), true),
+            (Event::Delete((2, 'b')), false),
+            (Event::Init, false),
+            (Event::InitApply((1, 'b')), false),
+            (Event::InitDone, false),
+            (Event::Delete((1, 'b')), true),
+        ];
+        for (event, is_news) in events {
+            let said = format!("{event:?}");
+            let told = Change::of(event, Some).apply(&mut map, &mut fresh);
+            assert_eq!(told, is_news, "{said}");
+        }
+    }
+
+    #[test]
+    fn pod_is_known_by_its_uid_with_its_addresses_and_networks() {
+        let pod = json!({
+            "metadata": {"namespace": "n", "name": "p", "uid": "u", "annotations":
+                {"k8s.v1.cni.cncf.io/network-status": "[]", "other": "x"}},
+            "status": {"podIP": "10.1.0.7", "podIPs": [{"ip": "10.1.0.7"}, {"ip": "fd00::7"}]},
+        });
+        let (name, seen) = pod_entry(serde_json::from_value(pod).unwrap()).unwrap();
+        assert_eq!(name.to_string(), "n/p");
+        let addresses = vec!["10.1.0.7".to_owned(), "fd00::7".to_owned()];
+        let network_status = Some("[]".to_owned());
+        assert_eq!(seen, KnownPod { uid: "u".into(), addresses, network_status });
     }
 
     #[test]

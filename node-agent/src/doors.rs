@@ -15,6 +15,9 @@ use tokio::sync::watch;
 
 /// How long kubelet may take to list a device that it has just asked for.
 const SETTLED_AFTER: Duration = Duration::from_secs(60);
+/// So often in a row kubelet must leave out a device before it counts as let go: one that has just restarted lists nothing for
+/// a moment.
+const LEFT_OUT_TIMES: u8 = 3;
 
 /// One device of the plugin: `kvm-0`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +71,8 @@ pub struct Holding {
     /// Whether a Pod holds it now.
     pub held: bool,
     since: Instant,
+    /// How often in a row kubelet has left it out since.
+    left_out: u8,
 }
 
 /// All devices of this node.
@@ -81,7 +86,8 @@ pub struct Doors {
 impl Doors {
     /// `count` devices with directories below `directory`, for launchers of the user `owner`.
     pub fn new(directory: &Path, count: u16, owner: u32) -> Self {
-        let nobody = || Holding { generation: 0, held: false, since: Instant::now() };
+        let since = Instant::now();
+        let nobody = || Holding { generation: 0, held: false, since, left_out: 0 };
         let device = |number| (DeviceId::new(number), watch::Sender::new(nobody()));
         Self { directory: directory.into(), owner, devices: (0..count).map(device).collect() }
     }
@@ -145,10 +151,12 @@ impl Doors {
             let settled = now.saturating_duration_since(holding.since) >= SETTLED_AFTER;
             match (holding.held, is_held(device)) {
                 (false, true) => self.allocated(device),
-                (true, false) if settled => {
+                (true, false) if settled && holding.left_out + 1 >= LEFT_OUT_TIMES => {
                     self.change(device, |holding| holding.held = false);
                     released.push(device.clone());
                 }
+                (true, false) if settled => note(sender, holding.left_out + 1),
+                (true, true) => note(sender, 0),
                 _ => {}
             }
         }
@@ -165,9 +173,18 @@ impl Doors {
             sender.send_modify(|holding| {
                 change(holding);
                 holding.since = Instant::now();
+                holding.left_out = 0;
             });
         }
     }
+}
+
+/// Notes how often a device was left out, which nobody waits for.
+fn note(sender: &watch::Sender<Holding>, left_out: u8) {
+    sender.send_if_modified(|holding| {
+        holding.left_out = left_out;
+        false
+    });
 }
 
 #[cfg(test)]
@@ -219,6 +236,14 @@ mod tests {
         assert!(doors.reconcile(|device| *device == second, now).is_empty());
         assert!(holding(&first).held && holding(&second).held, "found after a restart");
         let later = now + 2 * SETTLED_AFTER;
+        // A kubelet that restarts forgets them for a moment.
+        assert!(doors.reconcile(|_| false, later).is_empty());
+        assert!(doors.reconcile(|_| false, later).is_empty());
+        assert!(doors.reconcile(|_| true, later).is_empty());
+        for _ in 1..LEFT_OUT_TIMES {
+            assert!(doors.reconcile(|device| *device == second, later).is_empty());
+            assert!(holding(&first).held);
+        }
         assert_eq!(doors.reconcile(|device| *device == second, later), vec![first.clone()]);
         assert!(!holding(&first).held);
         assert_eq!(holding(&second).generation, 1);

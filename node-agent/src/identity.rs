@@ -45,10 +45,28 @@ pub enum Holder {
 pub struct Known {
     /// Name of this node.
     pub node: String,
-    /// uids of Pods.
-    pub pods: BTreeMap<PodName, String>,
+    /// Pods by name.
+    pub pods: BTreeMap<PodName, KnownPod>,
     /// VMIs by uid.
     pub vmis: BTreeMap<String, VirtualMachineInstance>,
+}
+
+impl Known {
+    /// The Pod of this uid.
+    pub fn pod(&self, uid: &str) -> Option<&KnownPod> {
+        self.pods.values().find(|pod| pod.uid == uid)
+    }
+}
+
+/// What matters of a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownPod {
+    /// What tells it from an earlier one of the same name.
+    pub uid: String,
+    /// Its addresses, the first one first.
+    pub addresses: Vec<String>,
+    /// What Multus has connected, as its annotation has it.
+    pub network_status: Option<String>,
 }
 
 /// Who is behind a door.
@@ -86,9 +104,9 @@ pub fn identify(holder: &Holder, known: &Known) -> Result<Identity, Unidentified
         Holder::Pods(pods) => match pods.as_slice() {
             [] => return Err(Unidentified::NoHolder),
             [pod] => {
-                let uid = known.pods.get(pod);
-                let uid = uid.ok_or_else(|| Unidentified::PodNotSeen(pod.clone()))?;
-                (uid.clone(), Some(pod.namespace.as_str()))
+                let seen = known.pods.get(pod);
+                let seen = seen.ok_or_else(|| Unidentified::PodNotSeen(pod.clone()))?;
+                (seen.uid.clone(), Some(pod.namespace.as_str()))
             }
             several => return Err(Unidentified::SeveralHolders(several.to_vec())),
         },
@@ -125,10 +143,11 @@ mod tests {
     }
 
     fn known(vmis: Vec<VirtualMachineInstance>) -> Known {
+        let seen = |uid: &str| KnownPod { uid: uid.into(), ..KnownPod::default() };
         let pods = [
-            (pod("default", "virt-launcher-first"), "pod-1".to_owned()),
-            (pod("default", "copied-labels"), "pod-2".to_owned()),
-            (pod("other", "virt-launcher-first"), "pod-3".to_owned()),
+            (pod("default", "virt-launcher-first"), seen("pod-1")),
+            (pod("default", "copied-labels"), seen("pod-2")),
+            (pod("other", "virt-launcher-first"), seen("pod-3")),
         ];
         let vmis = vmis.into_iter().map(|vmi| (vmi.metadata.uid.clone(), vmi)).collect();
         Known { node: "node1".into(), pods: pods.into(), vmis }

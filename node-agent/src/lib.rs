@@ -11,22 +11,24 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`kubelet`] | the device plugin, its registration, the client of PodResources |
+//! | [`kubelet`] | the device plugins, their registration, the client of PodResources |
 //! | [`doors`] | device ids, their directories, and who holds them |
 //! | [`identity`] | device id -> Pod -> VMI, as a pure function |
 //! | [`ledger`] | what was given to whom; the agent's only durable state |
 //! | [`door`] | the link to one launcher, and the actor that keeps it |
 //! | [`cluster`] | the agent's own view of Pods and VMIs |
 //! | [`status`] | what the agent writes on a VMI |
+//! | [`device_file`] | device files of the node, followed as they come and go |
 //! | [`grant`], [`seccomp`] | devices that are handed over; the system-call profile of launchers |
 //! | [`huge_pages`] | the node's setting for guest memory |
-//! | [`node`] | the node's label and heartbeat |
+//! | [`node`] | the node's labels and heartbeat |
 //!
 //! The agent may die and come back at any time: launchers go on, and are found again by the directories, never by what
 //! they say of themselves. Its network wiring is `node-agent/net`.
 
 pub mod agent;
 pub mod cluster;
+pub mod device_file;
 pub mod door;
 pub mod doors;
 pub mod grant;

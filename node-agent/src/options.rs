@@ -26,6 +26,12 @@ pub struct Options {
     /// Userfaultfd; a node without it does not offer what needs it.
     #[arg(long, default_value = "/dev/userfaultfd")]
     pub userfaultfd: PathBuf,
+    /// Makes TAPs; other Pods are given it.
+    #[arg(long, default_value = "/dev/net/tun")]
+    pub tun: PathBuf,
+    /// Moves packets in the kernel; other Pods are given it.
+    #[arg(long, default_value = "/dev/vhost-net")]
+    pub vhost_net: PathBuf,
     /// User and group of launchers.
     #[arg(long, default_value_t = 107)]
     pub launcher_user: u32,

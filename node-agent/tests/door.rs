@@ -144,7 +144,7 @@ async fn hand_over(
 }
 
 async fn until_running(session: &mut Session) -> Result<()> {
-    while session.next().await? != (ToAgent::State { state: State::Running }) {}
+    while session.next().await?.0 != (ToAgent::State { state: State::Running }) {}
     Ok(())
 }
 
@@ -166,7 +166,7 @@ async fn vmi_is_handed_over_and_found_again_after_a_restart_of_the_agent() -> Re
     ensure!(matches!(refused, Err(SessionError::Refused(_))), "{refused:?}");
 
     launcher.terminate()?;
-    let last = timeout(SOON, second.next()).await??;
+    let (last, _) = timeout(SOON, second.next()).await??;
     ensure!(matches!(last, ToAgent::Ended { reason: EndReason::Killed, .. }), "{last:?}");
     Ok(())
 }

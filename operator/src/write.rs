@@ -2,7 +2,7 @@
 
 mod counts;
 mod owned;
-pub(crate) mod patch;
+mod patch;
 
 pub use counts::{Counts, Verb};
 

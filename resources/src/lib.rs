@@ -8,7 +8,9 @@
 //! | [`machine`] | what a VirtualMachineInstance asks for: vCPUs, memory, kernel, disks, interfaces |
 //! | [`defaults`] | what its user left out, filled in |
 //! | [`served`], [`validate`] | which fields are served, and what is wrong with an object, by path |
+//! | [`difference`] | the merge patch from one object to another |
 //! | [`base64`], [`shown`] | texts that users give, read and shown |
+//! | [`spec_hash`] | what a specification is compared by |
 //! | [`names`] | labels, annotations, places and names derived from an object |
 //! | `cluster` | with the feature of that name: kube's traits, the CRDs, the manifests |
 //!
@@ -21,6 +23,7 @@ pub mod base64;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod defaults;
+mod difference;
 mod finding;
 mod kind;
 pub mod machine;
@@ -29,9 +32,12 @@ mod quantity;
 mod selector;
 pub mod served;
 mod shown;
+mod spec_hash;
 pub mod types;
 pub mod validate;
 
+pub use difference::difference;
 pub use kind::Kind;
 pub use quantity::{Quantity, QuantityError};
 pub use shown::{cut, shown, shown_lines};
+pub use spec_hash::spec_hash;

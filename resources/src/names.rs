@@ -22,6 +22,12 @@ pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
 pub const SCHEDULABLE_LABEL: &str = "kubevirt.io/schedulable";
 /// On nodes: when the node's agent last said that it is there.
 pub const HEARTBEAT_ANNOTATION: &str = "kubevirt.io/heartbeat";
+/// On nodes, before the name of who made their processors: `Intel`.
+pub const CPU_VENDOR_PREFIX: &str = "cpu-vendor.node.kubevirt.io/";
+/// On nodes, before what their processors are called: `Skylake-Server`.
+pub const HOST_MODEL_PREFIX: &str = "host-model-cpu.node.kubevirt.io/";
+/// On nodes, before each feature that their guests' processors can have: `avx2`.
+pub const CPU_FEATURE_PREFIX: &str = "cpu-feature.node.kubevirt.io/";
 
 /// Keeps a VirtualMachineInstance until its Pod has ended.
 pub const VMI_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
@@ -60,6 +66,10 @@ pub const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-co
 pub const LAUNCHER_CONTAINER: &str = "compute";
 /// The resource a launcher Pod asks its node's device plugin for.
 pub const KVM_RESOURCE: &str = "devices.kubevirt.io/kvm";
+/// The resource for Pods that make network interfaces of their own, as tools of KubeVirt's do.
+pub const TUN_RESOURCE: &str = "devices.kubevirt.io/tun";
+/// The resource for Pods whose packets the kernel is to move.
+pub const VHOST_NET_RESOURCE: &str = "devices.kubevirt.io/vhost-net";
 /// The launcher's system-call profile, below kubelet's seccomp directory.
 pub const LAUNCHER_SECCOMP_PROFILE: &str = "corten/launcher.json";
 /// Where the image with kernel and initial RAM disk is in a launcher's container.

@@ -390,11 +390,18 @@ impl VmProcess {
         }
     }
 
+    /// Reads no more of what it says on standard error, as a log that is gone.
+    pub fn close_errors(&mut self) {
+        self.child.stderr = None;
+    }
+
     /// What it had to say when it did not answer.
     fn last_words(&mut self) -> String {
         let status = self.child.try_wait();
         let mut text = String::new();
-        if let (Ok(Some(_)), Some(mut stderr)) = (&status, self.child.stderr.take()) {
+        // One that goes on has more to say.
+        let stderr = self.child.stderr.as_mut().filter(|_| matches!(status, Ok(Some(_))));
+        if let Some(stderr) = stderr {
             let _ = stderr.read_to_string(&mut text);
         }
         format!("no reply; {status:?}, {text:?}, events {:?}", self.events)

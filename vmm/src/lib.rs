@@ -12,4 +12,5 @@ pub mod kvm;
 pub mod machine;
 pub mod ram;
 pub mod sandbox;
+pub mod say;
 pub mod snapshot;

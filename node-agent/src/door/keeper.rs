@@ -6,22 +6,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use corten_link::LinkError;
-use corten_link::launcher::{State, ToAgent};
+use corten_link::launcher::State;
 use corten_resources::types::VirtualMachineInstance;
 use jiff::Timestamp;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use super::attendance::{Around, Attendance};
 use super::visits::{Visits, excerpt};
-use super::{ConnectError, Greeting, Handover, Session, SessionError, connect};
+use super::{
+    Asker, ConnectError, Greeting, Handover, Launcher, Launchers, OpenUp, Session, SessionError,
+    connect,
+};
 use crate::cluster::Cluster;
 use crate::doors::{DeviceId, Doors};
 use crate::grant::Devices;
-use crate::identity::{Holder, Identity, Known, identify};
+use crate::identity::{Holder, Identity, identify};
 use crate::kubelet::PodResources;
 use crate::ledger::{Entry, Ledger};
-use crate::status::{self, Times};
+use crate::status::Reports;
 
 /// How soon a launcher that has just started is found. It is looked for only while a Pod holds the device.
 const LOOK_SOON: Duration = Duration::from_millis(50);
@@ -44,6 +47,12 @@ pub struct Surroundings {
     pub cluster: Cluster,
     /// What launchers are given.
     pub devices: Devices,
+    /// Those that can be asked.
+    pub launchers: Launchers,
+    /// What is written on their VMIs.
+    pub reports: Reports,
+    /// Makes launchers' what they cannot open.
+    pub open_up: OpenUp,
 }
 
 /// The actor of one device.
@@ -138,7 +147,8 @@ impl Keeper {
                 () = sleep(AGAIN_AFTER) => {}
                 message = session.next() => match message {
                     Err(SessionError::Link(LinkError::Closed)) => return Ok(None),
-                    other => drop(other?),
+                    // By whom it is told is not known yet; what it tells when it is connected to it tells once.
+                    other => session.keep(other?),
                 },
             }
         }
@@ -191,46 +201,25 @@ impl Keeper {
             self.around.ledger.start_once(&self.device, &entry)?;
             self.around.ledger.record(&self.device, &entry)?;
         }
-        // Ends with the link: a VM that is over is the operator's to tell.
-        let mut report = Report::default();
-        let write = || {
-            let times = Times { scheduled, running: Timestamp::now() };
-            report_running(self.around.cluster.clone(), entry.clone(), times)
-        };
-        if session.state() == State::Running {
-            report.begin(write);
-        }
-        loop {
-            match session.next().await {
-                Ok(ToAgent::State { state: State::Running }) => {
-                    info!(vmi = name, "the VM runs");
-                    report.begin(write);
-                }
-                Ok(ToAgent::Ended { reason, detail, .. }) => {
-                    let detail = excerpt(&detail);
-                    info!(vmi = name, ?reason, detail, "the VM has ended: {}", reason.text());
-                }
-                Ok(other) => {
-                    info!(vmi = name, told = excerpt(&format!("{other:?}")), "the launcher tells");
-                }
-                Err(SessionError::Link(LinkError::Closed)) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-}
-
-/// The writing of Running: never more than one, however often the launcher says it. One that is under way looks at the
-/// object anew each time it tries, so there is nothing that a second one would add.
-#[derive(Default)]
-struct Report(JoinSet<()>);
-
-impl Report {
-    fn begin<W: Future<Output = ()> + Send + 'static>(&mut self, write: impl FnOnce() -> W) {
-        while self.0.try_join_next().is_some() {}
-        if self.0.is_empty() {
-            self.0.spawn(write());
-        }
+        let report = self.around.reports.of(&entry);
+        let (asker, questions) = Asker::new();
+        let _listed = self.around.launchers.list_one(Launcher {
+            entry: entry.clone(),
+            asker,
+            facts: report.facts(),
+        });
+        let attendance = Attendance::new(
+            session,
+            report,
+            &identity.vmi,
+            Around {
+                known: self.around.cluster.known(),
+                open_up: self.around.open_up.clone(),
+                applied: greeting.applied.clone(),
+                scheduled,
+            },
+        );
+        attendance.run(questions).await
     }
 }
 
@@ -242,75 +231,11 @@ fn why_not_start(vmi: &VirtualMachineInstance) -> Option<&'static str> {
     vmi.status.phase.is_final().then_some("its VirtualMachineInstance is over")
 }
 
-/// Writes Running on the VMI, until that is done or no longer ours to do.
-async fn report_running(cluster: Cluster, entry: Entry, times: Times) {
-    const CONFLICT: u16 = 409;
-    const NOT_FOUND: u16 = 404;
-    let mut known = cluster.known();
-    loop {
-        let vmi = vmi_of(&known.borrow_and_update(), &entry.vmi_uid);
-        let patch = vmi.and_then(|vmi| Some((status::running(&vmi, &entry.pod_uid, times)?, vmi)));
-        let Some((patch, vmi)) = patch else { return };
-        match cluster.patch_vmi(&vmi, &patch).await {
-            Ok(()) => {
-                info!(
-                    vmi = entry.vmi_name,
-                    namespace = entry.vmi_namespace,
-                    "phase Running written"
-                );
-                return;
-            }
-            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => return,
-            // Somebody else has written meanwhile; the watch brings what.
-            Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
-            Err(error) => {
-                let error = anyhow::Error::from(error);
-                warn!(vmi = entry.vmi_name, "phase Running cannot be written: {error:#}");
-            }
-        }
-        tokio::select! {
-            _ = known.changed() => {}
-            () = sleep(AGAIN_AFTER) => {}
-        }
-    }
-}
-
-fn vmi_of(known: &Known, uid: &str) -> Option<VirtualMachineInstance> {
-    known.vmis.get(uid).cloned()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     use serde_json::json;
-    use tokio::sync::Notify;
 
     use super::*;
-
-    #[tokio::test]
-    async fn launcher_that_says_running_again_and_again_causes_one_report_at_a_time() {
-        let (begun, written) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
-        let write = || {
-            let (begun, written) = (Arc::clone(&begun), Arc::clone(&written));
-            async move {
-                begun.fetch_add(1, Ordering::Relaxed);
-                written.notified().await;
-            }
-        };
-        let mut report = Report::default();
-        for _ in 0..1000 {
-            report.begin(write);
-            tokio::task::yield_now().await;
-        }
-        assert_eq!((begun.load(Ordering::Relaxed), report.0.len()), (1, 1));
-        written.notify_one();
-        while begun.load(Ordering::Relaxed) == 1 {
-            report.begin(write);
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(report.0.len(), 1);
-    }
 
     #[test]
     fn vmi_that_is_over_or_being_deleted_is_not_started() {

@@ -3,25 +3,31 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::mem::discriminant;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use corten_link::launcher::{AgentEnd, Answer, State, ToAgent, ToLauncher, VERSION, agreed};
-use corten_link::{LinkError, MessageError, Role};
+use corten_link::{Grant, LinkError, MessageError, Role};
+use corten_resources::spec_hash;
 use corten_resources::types::{ObjectMeta, VirtualMachineInstance};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::allowance::Allowance;
+use super::asker::Asked;
 
 const NAME: &str = concat!("corten-node-agent ", env!("CARGO_PKG_VERSION"));
 /// A launcher has one loop that never waits; it answers at once unless the node is overloaded.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// What may come while an answer is waited for; a launcher says two things then.
 const MAX_EARLY: usize = 16;
+/// Questions that the launcher has not answered. There are few who ask, each at most two things at a time.
+const MAX_ASKED: usize = 64;
 
 /// Why a conversation ended or did not begin.
 #[derive(Debug, Error)]
@@ -53,7 +59,7 @@ pub enum SessionError {
 }
 
 /// How a launcher presented itself. What it says of its VMI is compared, never believed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Greeting {
     /// Its release.
     pub launcher: String,
@@ -61,14 +67,25 @@ pub struct Greeting {
     pub state: State,
     /// Uid of the VMI that it was started with.
     pub vmi: Option<String>,
+    /// Hash of the spec that it heeds.
+    pub applied: Option<String>,
+    /// What it says is its network namespace. It may be any descriptor.
+    pub network_namespace: Option<OwnedFd>,
 }
+
+/// What a launcher told, and the descriptors that came with it.
+pub type Told = (ToAgent, Grant);
 
 /// A conversation with one launcher.
 #[derive(Debug)]
 pub struct Session {
     link: AsyncFd<AgentEnd>,
     /// Came while an answer was waited for.
-    early: VecDeque<ToAgent>,
+    early: VecDeque<Told>,
+    /// Came before it was known who is behind the door.
+    kept: Vec<Told>,
+    /// Where answers to others' questions go.
+    asked: BTreeMap<u64, oneshot::Sender<Answer>>,
     last_id: u64,
     state: State,
     allowance: Allowance,
@@ -81,16 +98,25 @@ impl Session {
         let link = unsafe { AsyncFd::register_with_interest(link, Interest::READABLE) };
         let link = link.map_err(io::Error::from)?;
         let (state, allowance) = (State::Waiting, Allowance::new(Instant::now()));
-        let mut session = Self { link, early: VecDeque::new(), last_id: 0, state, allowance };
+        let mut session = Self {
+            link,
+            early: VecDeque::new(),
+            kept: Vec::new(),
+            asked: BTreeMap::new(),
+            last_id: 0,
+            state,
+            allowance,
+        };
         session.send(&ToLauncher::Hello { version: VERSION, agent: NAME.into() }, &[])?;
         let hello = timeout(ANSWER_WITHIN, session.receive()).await;
         match hello.map_err(|_| SessionError::Silent)?? {
-            ToAgent::Hello { version, launcher, state, vmi, .. } => {
+            (ToAgent::Hello { version, launcher, state, vmi, applied, .. }, mut grant) => {
                 agreed(version).map_err(LinkError::from)?;
                 session.state = state;
-                Ok((session, Greeting { launcher, state, vmi }))
+                let network_namespace = grant.remove(&Role::network_namespace());
+                Ok((session, Greeting { launcher, state, vmi, applied, network_namespace }))
             }
-            other => Err(SessionError::NoHello(Box::new(other))),
+            (other, _) => Err(SessionError::NoHello(Box::new(other))),
         }
     }
 
@@ -145,10 +171,52 @@ impl Session {
         timeout(ANSWER_WITHIN, gone).await.map_err(|_| SessionError::Silent)?
     }
 
-    /// What the launcher says next.
-    pub async fn next(&mut self) -> Result<ToAgent, SessionError> {
+    /// Passes on a question. Its answer goes where it belongs while [`Self::next`] is waited for.
+    pub(super) fn ask(&mut self, asked: Asked) -> Result<(), SessionError> {
+        self.asked.retain(|_, answer| !answer.is_closed());
+        if self.asked.len() < MAX_ASKED {
+            self.last_id += 1;
+            self.send(&asked.question.message(self.last_id), &[])?;
+            self.asked.insert(self.last_id, asked.answer);
+        }
+        Ok(())
+    }
+
+    /// Hands over a VMI that has changed, under the number that the reply repeats.
+    pub(super) fn apply(&mut self, vmi: &VirtualMachineInstance) -> Result<u64, SessionError> {
+        let vmi_object = object(vmi)?;
+        self.last_id += 1;
+        let (id, grace) = (self.last_id, vmi.spec.grace_period().as_secs());
+        let grace_seconds = u32::try_from(grace).unwrap_or(u32::MAX);
+        self.send(&ToLauncher::Apply { id, vmi: vmi_object, grace_seconds }, &[])?;
+        Ok(id)
+    }
+
+    /// Says what came of what the launcher could not open.
+    pub(super) fn opened_up(
+        &mut self,
+        ticket: u64,
+        refused: Option<String>,
+    ) -> Result<(), SessionError> {
+        self.send(&ToLauncher::OpenedUp { ticket, refused }, &[])
+    }
+
+    /// Keeps what was told before it is known by whom: of each kind the last, until [`Self::give_back`].
+    pub(super) fn keep(&mut self, told: Told) {
+        let kind = discriminant(&told.0);
+        self.kept.retain(|(message, _)| discriminant(message) != kind);
+        self.kept.push(told);
+    }
+
+    /// From now on, what was kept comes next.
+    pub(super) fn give_back(&mut self) {
+        self.early.extend(self.kept.drain(..));
+    }
+
+    /// What the launcher says next. To be dropped at any time: nothing is lost.
+    pub async fn next(&mut self) -> Result<Told, SessionError> {
         match self.early.pop_front() {
-            Some(message) => Ok(message),
+            Some(told) => Ok(told),
             None => self.receive().await,
         }
     }
@@ -156,34 +224,58 @@ impl Session {
     async fn answer(&mut self, wanted: u64) -> Result<Answer, SessionError> {
         loop {
             match self.receive().await? {
-                ToAgent::Reply { id, reply } if id == wanted => return Ok(reply),
-                _ if self.early.len() == MAX_EARLY => return Err(SessionError::Flood),
+                (ToAgent::Reply { id, reply }, _) if id == wanted => return Ok(reply),
+                // Nothing that comes before an answer has descriptors.
+                (_, grant) if self.early.len() == MAX_EARLY || !grant.is_empty() => {
+                    return Err(SessionError::Flood);
+                }
                 other => self.early.push_back(other),
             }
         }
     }
 
-    async fn receive(&mut self) -> Result<ToAgent, SessionError> {
-        let message = loop {
-            let mut ready = self.link.readable().await?;
-            match ready.get_inner().receive()? {
-                Some((message, _)) => break message,
-                None => ready.clear_ready(),
+    async fn receive(&mut self) -> Result<Told, SessionError> {
+        loop {
+            let (message, grant) = {
+                let mut ready = self.link.readable().await?;
+                match ready.get_inner().receive()? {
+                    Some(told) => told,
+                    None => {
+                        ready.clear_ready();
+                        continue;
+                    }
+                }
+            };
+            let message = match message {
+                ToAgent::Reply { id, reply } => match self.asked.remove(&id) {
+                    Some(answer) => {
+                        // Whoever asked may have stopped waiting.
+                        let _ = answer.send(reply);
+                        continue;
+                    }
+                    None => ToAgent::Reply { id, reply },
+                },
+                other => other,
+            };
+            if !self.allowance.take(Instant::now()) {
+                return Err(SessionError::Flood);
             }
-        };
-        if !self.allowance.take(Instant::now()) {
-            return Err(SessionError::Flood);
+            if let ToAgent::State { state } = &message {
+                self.state = *state;
+            }
+            return Ok((message, grant));
         }
-        if let ToAgent::State { state } = &message {
-            self.state = *state;
-        }
-        Ok(message)
     }
 
     fn send(&self, message: &ToLauncher, descriptors: &[(Role, File)]) -> Result<(), SessionError> {
         let descriptors: Vec<_> = descriptors.iter().map(|(_, file)| file.as_fd()).collect();
         Ok(self.link.get_ref().send(message, &descriptors)?)
     }
+}
+
+/// What the launcher compares the spec of a VMI by.
+pub(super) fn hash_of(vmi: &VirtualMachineInstance) -> Option<String> {
+    object(vmi).ok()?.get("spec").map(spec_hash)
 }
 
 /// The object as a launcher gets it: who it is and what its user wants. Annotations alone may be longer than a message.
@@ -203,10 +295,11 @@ fn object(vmi: &VirtualMachineInstance) -> Result<Map<String, Value>, SessionErr
 
 #[cfg(test)]
 mod tests {
-    use corten_link::Link;
     use corten_link::launcher::LauncherEnd;
+    use corten_link::{Link, Memory};
     use serde_json::json;
 
+    use super::super::Question;
     use super::*;
 
     fn pair() -> (AgentEnd, LauncherEnd) {
@@ -246,7 +339,7 @@ mod tests {
         launcher.send(&ToAgent::Reply { id: 1, reply: Answer::Done }, &[]).unwrap();
         let kvm = (Role::kvm(), tempfile::tempfile().unwrap());
         session.start(&vmi(), &[kvm]).await.unwrap();
-        assert_eq!(session.next().await.unwrap(), state);
+        assert_eq!(session.next().await.unwrap().0, state);
         assert_eq!(session.state(), State::Preparing);
 
         let (ToLauncher::Hello { .. }, _) = launcher.receive().unwrap().unwrap() else {
@@ -318,6 +411,60 @@ mod tests {
             }
         }
         assert!(matches!(ended, Some(SessionError::Flood)), "{ended:?}");
+    }
+
+    #[tokio::test]
+    async fn questions_of_others_are_answered_while_the_session_listens() {
+        let (mut session, launcher) = waiting().await;
+        let (answer, answered) = oneshot::channel();
+        session.ask(Asked { question: Question::Memory, answer }).unwrap();
+        let (asked, _) = launcher.receive().unwrap().unwrap();
+        assert_eq!(asked, ToLauncher::Memory { id: 1 });
+        // Answers that were asked for are no flood.
+        let memory = Memory { allocated: 4096, ..Memory::default() };
+        let state = ToAgent::State { state: State::Preparing };
+        for message in [ToAgent::Reply { id: 1, reply: Answer::Memory { memory } }, state.clone()] {
+            launcher.send(&message, &[]).unwrap();
+        }
+        assert_eq!(session.next().await.unwrap().0, state);
+        assert_eq!(answered.await.unwrap(), Answer::Memory { memory });
+    }
+
+    #[tokio::test]
+    async fn launcher_that_does_not_answer_is_asked_so_much_and_no_more() {
+        let (mut session, launcher) = waiting().await;
+        let mut waiting: Vec<_> = (0..=MAX_ASKED)
+            .map(|_| {
+                let (answer, answered) = oneshot::channel();
+                session.ask(Asked { question: Question::Info, answer }).unwrap();
+                answered
+            })
+            .collect();
+        let last = waiting.pop().unwrap();
+        assert!(last.await.is_err(), "it is told at once that it gets no answer");
+        drop(waiting);
+        let (answer, _answered) = oneshot::channel();
+        session.ask(Asked { question: Question::Info, answer }).unwrap();
+        let sent = std::iter::from_fn(|| launcher.receive().unwrap()).count();
+        assert_eq!(sent, MAX_ASKED + 1, "nobody waits any more, so there is room again");
+    }
+
+    #[tokio::test]
+    async fn greeting_brings_the_network_namespace_and_what_is_applied() {
+        let (agent, launcher) = pair();
+        let greeting = ToAgent::Hello {
+            version: VERSION,
+            launcher: "l".into(),
+            state: State::Running,
+            vmi: Some("u".into()),
+            applied: Some("0f".into()),
+            roles: vec![Role::network_namespace()],
+        };
+        let namespace = tempfile::tempfile().unwrap();
+        launcher.send(&greeting, &[namespace.as_fd()]).unwrap();
+        let (_session, greeting) = Session::begin(agent).await.unwrap();
+        assert_eq!(greeting.applied.as_deref(), Some("0f"));
+        assert!(greeting.network_namespace.is_some());
     }
 
     #[tokio::test]

@@ -26,6 +26,9 @@ pub enum RpcError {
         #[source]
         source: tonic::transport::Error,
     },
+    /// Somebody else has just asked.
+    #[error("kubelet did not answer a moment ago")]
+    Before,
     /// It was refused.
     #[error("{method} failed")]
     Call {

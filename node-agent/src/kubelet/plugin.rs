@@ -1,4 +1,4 @@
-//! The device plugin: what kubelet is told of devices, and what a container gets with one.
+//! The plugin of KVM: what kubelet is told of doors, and what a container gets with one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,29 +8,21 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::api::{
-    AllocateRequest, AllocateResponse, ContainerAllocateResponse, Device, DeviceSpec, HEALTHY,
-    ListAndWatchResponse, Mount, UNHEALTHY,
+    AllocateRequest, AllocateResponse, ContainerAllocateResponse, Device, DeviceSpec,
+    ListAndWatchResponse, Mount,
 };
-use crate::doors::{Doors, DoorsError};
-use crate::ledger::{Ledger, LedgerError};
+use super::device_plugin::{AllocateError, DevicePlugin, health_word};
+use crate::doors::{DeviceId, Doors};
+use crate::ledger::Ledger;
 
 /// What Pods ask for.
 pub const RESOURCE: &str = KVM_RESOURCE;
+/// Name of the plugin's socket in kubelet's directory.
+const ENDPOINT: &str = "corten-kvm.sock";
 /// Where a container finds the directory of its device.
 const DOOR_MOUNT: &str = "/var/run/corten/door";
 /// Where a container finds KVM. A launcher does not need it; others that ask for the resource do.
 const KVM_NODE: &str = "/dev/kvm";
-
-/// Why a device is not given out.
-#[derive(Debug, thiserror::Error)]
-pub enum AllocateError {
-    /// Its directory.
-    #[error(transparent)]
-    Doors(#[from] DoorsError),
-    /// The ledger.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-}
 
 /// The plugin.
 #[derive(Debug)]
@@ -50,28 +42,6 @@ impl Plugin {
         usable: watch::Receiver<bool>,
     ) -> Self {
         Self { doors, ledger, kvm: kvm.into(), usable }
-    }
-
-    /// Tells whether devices can be used, now and whenever that changes.
-    pub(super) fn health(&self) -> watch::Receiver<bool> {
-        self.usable.clone()
-    }
-
-    /// All devices.
-    pub(super) fn devices(&self, usable: bool) -> ListAndWatchResponse {
-        let health = if usable { HEALTHY } else { UNHEALTHY };
-        let device =
-            |id: &crate::doors::DeviceId| Device { id: id.as_str().into(), health: health.into() };
-        ListAndWatchResponse { devices: self.doors.ids().map(device).collect() }
-    }
-
-    /// Gives devices to the containers of a Pod. Which Pod it is kubelet does not say.
-    pub fn allocate(&self, request: &AllocateRequest) -> Result<AllocateResponse, AllocateError> {
-        let mut response = AllocateResponse::default();
-        for container in &request.container_requests {
-            response.container_responses.push(self.container(&container.devices_ids)?);
-        }
-        Ok(response)
     }
 
     fn container(&self, devices: &[String]) -> Result<ContainerAllocateResponse, AllocateError> {
@@ -103,13 +73,39 @@ impl Plugin {
     }
 }
 
+impl DevicePlugin for Plugin {
+    fn resource(&self) -> &'static str {
+        RESOURCE
+    }
+
+    fn endpoint(&self) -> &'static str {
+        ENDPOINT
+    }
+
+    fn health(&self) -> watch::Receiver<bool> {
+        self.usable.clone()
+    }
+
+    fn devices(&self, usable: bool) -> ListAndWatchResponse {
+        let device = |id: &DeviceId| Device { id: id.as_str().into(), health: health_word(usable) };
+        ListAndWatchResponse { devices: self.doors.ids().map(device).collect() }
+    }
+
+    fn allocate(&self, request: &AllocateRequest) -> Result<AllocateResponse, AllocateError> {
+        let mut response = AllocateResponse::default();
+        for container in &request.container_requests {
+            response.container_responses.push(self.container(&container.devices_ids)?);
+        }
+        Ok(response)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::super::api::ContainerAllocateRequest;
     use super::*;
-    use crate::doors::DeviceId;
     use crate::ledger::Entry;
 
     fn plugin(directory: &Path) -> Plugin {

@@ -14,6 +14,8 @@ use crate::identity::{Allocations, PodName};
 
 /// kubelet answers a hundred lists a second and refuses more. Many doors share one list this old.
 const FRESH: Duration = Duration::from_millis(100);
+/// That kubelet did not answer holds as long for those who asked meanwhile: each would wait for it in turn.
+const FAILED_FOR: Duration = Duration::from_secs(1);
 
 /// A client of PodResources. Whoever asks while a list is under way waits for that one.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub struct PodResources {
 struct Shared {
     channel: Option<Channel>,
     list: Option<(Instant, Allocations)>,
+    /// When it was asked without success, and when that was clear.
+    failed: Option<(Instant, Instant)>,
 }
 
 impl PodResources {
@@ -44,6 +48,12 @@ impl PodResources {
         {
             return Ok(list.clone());
         }
+        if let Some((asked, over)) = shared.failed
+            && asked >= earliest
+            && over.elapsed() < FAILED_FOR
+        {
+            return Err(RpcError::Before);
+        }
         let asked = Instant::now();
         // A connection from before may be to a kubelet that has restarted since.
         let before = match shared.channel.take() {
@@ -52,15 +62,24 @@ impl PodResources {
         };
         let (channel, list) = match before {
             Some(answered) => answered,
-            None => {
-                let channel = connect(&self.socket).await?;
-                let list = list(&channel).await?;
-                (channel, list)
-            }
+            None => match self.ask_anew().await {
+                Ok(answered) => answered,
+                Err(error) => {
+                    shared.failed = Some((asked, Instant::now()));
+                    return Err(error);
+                }
+            },
         };
+        shared.failed = None;
         shared.channel = Some(channel);
         shared.list = Some((asked, list.clone()));
         Ok(list)
+    }
+
+    async fn ask_anew(&self) -> Result<(Channel, Allocations), RpcError> {
+        let channel = connect(&self.socket).await?;
+        let list = list(&channel).await?;
+        Ok((channel, list))
     }
 }
 

@@ -18,14 +18,12 @@ use tokio::time::sleep;
 use tonic::transport::Server;
 use tracing::{info, warn};
 
+use super::DevicePlugin;
 use super::api::{DevicePluginOptions, Empty, RegisterRequest, VERSION};
 use super::client::{RpcError, call, connect};
 use super::service::PluginService;
-use super::{Plugin, RESOURCE};
 
-/// Name of the plugin's socket in kubelet's directory.
-const ENDPOINT: &str = "corten-kvm.sock";
-/// That of kubelet's own.
+/// Name of kubelet's own socket.
 const KUBELET: &str = "kubelet.sock";
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
@@ -50,19 +48,23 @@ pub enum RegistrationError {
 }
 
 /// Serves the plugin in kubelet's directory `plugins`, registered whenever kubelet is there, without end.
-pub async fn serve(plugin: Arc<Plugin>, plugins: &Path) {
+pub async fn serve(plugin: Arc<dyn DevicePlugin>, plugins: &Path) {
+    let resource = plugin.resource();
     loop {
         match serve_once(&plugin, plugins).await {
-            Ok(()) => info!("kubelet has restarted: the device plugin registers anew"),
-            Err(error) => warn!("{:#}; trying again", anyhow::Error::from(error)),
+            Ok(()) => info!(resource, "kubelet has restarted: the device plugin registers anew"),
+            Err(error) => warn!(resource, "{:#}; trying again", anyhow::Error::from(error)),
         }
         sleep(LOOK_AGAIN_AFTER).await;
     }
 }
 
 /// Registers once; returns when that registration is no longer valid.
-async fn serve_once(plugin: &Arc<Plugin>, plugins: &Path) -> Result<(), RegistrationError> {
-    let path = plugins.join(ENDPOINT);
+async fn serve_once(
+    plugin: &Arc<dyn DevicePlugin>,
+    plugins: &Path,
+) -> Result<(), RegistrationError> {
+    let path = plugins.join(plugin.endpoint());
     let failed = |source| RegistrationError::Listen { path: path.clone(), source };
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -77,22 +79,26 @@ async fn serve_once(plugin: &Arc<Plugin>, plugins: &Path) -> Result<(), Registra
     // The server is dropped with its connections when the registration is over.
     tokio::select! {
         ended = server => Ok(ended?),
-        outcome = register_and_watch(plugins, &path) => outcome,
+        outcome = register_and_watch(plugin.as_ref(), plugins, &path) => outcome,
     }
 }
 
-async fn register_and_watch(plugins: &Path, own: &Path) -> Result<(), RegistrationError> {
+async fn register_and_watch(
+    plugin: &dyn DevicePlugin,
+    plugins: &Path,
+    own: &Path,
+) -> Result<(), RegistrationError> {
     let kubelet = plugins.join(KUBELET);
     let registered = (identity(own), identity(&kubelet));
     let request = RegisterRequest {
         version: VERSION.into(),
-        endpoint: ENDPOINT.into(),
-        resource_name: RESOURCE.into(),
+        endpoint: plugin.endpoint().into(),
+        resource_name: plugin.resource().into(),
         options: Some(DevicePluginOptions::default()),
     };
     let channel = connect(&kubelet).await?;
     let Empty {} = call(&channel, "/v1beta1.Registration/Register", request).await?;
-    info!(resource = RESOURCE, "registered with kubelet");
+    info!(resource = plugin.resource(), "registered with kubelet");
     while (identity(own), identity(&kubelet)) == registered {
         sleep(LOOK_AGAIN_AFTER).await;
     }

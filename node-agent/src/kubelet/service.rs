@@ -12,14 +12,14 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 use tracing::error;
 
-use super::Plugin;
+use super::DevicePlugin;
 use super::api::{
     AllocateRequest, AllocateResponse, DevicePluginOptions, Empty, ListAndWatchResponse,
 };
 
 /// The gRPC service of a plugin.
-#[derive(Clone, Debug)]
-pub(super) struct PluginService(pub(super) Arc<Plugin>);
+#[derive(Clone)]
+pub(super) struct PluginService(pub(super) Arc<dyn DevicePlugin>);
 
 impl Service<http::Request<Body>> for PluginService {
     type Response = http::Response<Body>;
@@ -68,7 +68,7 @@ impl UnaryService<Empty> for Options {
     }
 }
 
-struct Allocate(Arc<Plugin>);
+struct Allocate(Arc<dyn DevicePlugin>);
 
 impl UnaryService<AllocateRequest> for Allocate {
     type Response = AllocateResponse;
@@ -87,7 +87,7 @@ impl UnaryService<AllocateRequest> for Allocate {
     }
 }
 
-struct ListAndWatch(Arc<Plugin>);
+struct ListAndWatch(Arc<dyn DevicePlugin>);
 
 impl ServerStreamingService<Empty> for ListAndWatch {
     type Response = ListAndWatchResponse;

@@ -26,8 +26,8 @@ use super::api::{
     ContainerResources, DevicePluginOptions, Empty, ListAndWatchResponse, ListPodResourcesRequest,
     ListPodResourcesResponse, PodResourcesEntry, RegisterRequest,
 };
-use super::client::{call, connect};
-use super::{Plugin, PodResources, RESOURCE, serve};
+use super::client::{RpcError, call, connect};
+use super::{NodePlugin, Plugin, PodResources, RESOURCE, serve};
 use crate::doors::{DeviceId, Doors};
 use crate::identity::PodName;
 use crate::ledger::Ledger;
@@ -228,6 +228,47 @@ async fn plugin_waits_for_a_kubelet_that_is_not_there_yet() {
     assert!(early.is_err(), "nobody was there to register with");
     let _kubelet = node.kubelet.clone().start(&node.socket("kubelet.sock"));
     node.registered().await;
+}
+
+#[tokio::test]
+async fn device_file_is_offered_under_its_own_name_and_again_to_the_next_kubelet() {
+    let directory = tempfile::tempdir().unwrap();
+    let (sender, mut registrations) = mpsc::unbounded_channel();
+    let kubelet = Kubelet { registrations: sender };
+    let usable = watch::Sender::new(false);
+    let plugin = NodePlugin::vhost_net(Path::new("/dev/vhost-net"), usable.subscribe());
+    let plugins = directory.path().to_owned();
+    let serving = tokio::spawn(async move { serve(Arc::new(plugin), &plugins).await });
+    let socket = directory.path().join("kubelet.sock");
+    for _ in 0..2 {
+        let running = kubelet.clone().start(&socket);
+        let request = timeout(SOON, registrations.recv()).await.unwrap().unwrap();
+        assert_eq!(request.resource_name, "devices.kubevirt.io/vhost-net");
+        let channel = connect(&directory.path().join(&request.endpoint)).await.unwrap();
+        let mut lists = list_and_watch(&channel).await;
+        let list = next_list(&mut lists).await;
+        assert_eq!(list[0], ("vhost-net-0".to_owned(), "Unhealthy".to_owned()));
+        usable.send_replace(true);
+        assert_eq!(next_list(&mut lists).await[0].1, "Healthy");
+        usable.send_replace(false);
+        running.abort();
+        let _ = running.await;
+        fs::remove_file(&socket).unwrap();
+        fs::remove_file(directory.path().join(&request.endpoint)).unwrap();
+    }
+    serving.abort();
+}
+
+#[tokio::test]
+async fn kubelet_that_does_not_answer_is_not_asked_by_each_door_in_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let client = PodResources::new(&directory.path().join("kubelet.sock"));
+    let before = Instant::now();
+    assert!(matches!(client.allocations(before).await, Err(RpcError::Connect { .. })));
+    assert!(matches!(client.allocations(before).await, Err(RpcError::Before)));
+    // Whoever came later wants to know what is so now.
+    let later = client.allocations(Instant::now()).await;
+    assert!(matches!(later, Err(RpcError::Connect { .. })));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! What our types make of an object is not what was sent: a `null` is left out, for one. So the changes that were made to the
 //! typed object are carried over to the one that was sent, and the patch is made of that.
 
-use crate::write::patch::difference;
+use corten_resources::difference;
 use serde_json::{Map, Value, json};
 
 /// The patch that makes to `sent` what makes `before` into `after`.

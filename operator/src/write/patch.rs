@@ -1,8 +1,9 @@
 //! Merge patches that hold what differs, and the version it differs from.
 
+use corten_resources::difference;
 use kube::Resource;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The merge patch that makes `is` into `should`, provided it still has the version of `is`; none if they are alike.
 ///
@@ -33,25 +34,6 @@ fn versioned<K: Resource>(object: &K, mut patch: Value) -> Option<Value> {
     let metadata = members.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
     metadata.insert("resourceVersion".to_owned(), json!(object.meta().resource_version));
     Some(patch)
-}
-
-/// RFC 7396: members that differ, null for those to be removed.
-pub(crate) fn difference(is: &Value, should: &Value) -> Option<Value> {
-    match (is, should) {
-        _ if is == should => None,
-        (Value::Object(is), Value::Object(should)) => {
-            let removed = is
-                .keys()
-                .filter(|name| !should.contains_key(*name))
-                .map(|name| (name.clone(), Value::Null));
-            let changed = should.iter().filter_map(|(name, value)| {
-                let changed = difference(is.get(name).unwrap_or(&Value::Null), value)?;
-                Some((name.clone(), changed))
-            });
-            Some(Value::Object(removed.chain(changed).collect::<Map<_, _>>()))
-        }
-        _ => Some(should.clone()),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What is plugged into a machine, with its defaults.
 
 use crate::types::{Disk, Interface, Network, VirtualMachineInstanceSpec, Volume};
+use std::borrow::Cow;
 
 /// How much of a disk's serial number a guest reads (virtio 1.2, section 5.2.6.1).
 pub const DISK_SERIAL_LENGTH: usize = 20;
@@ -15,6 +16,25 @@ pub enum Binding {
 }
 
 impl VirtualMachineInstanceSpec {
+    /// Disks in the order in which the guest finds them, each with the path of what asks for it: those that are listed, then one
+    /// for each volume that neither a disk nor a file system names.
+    pub fn guest_disks(&self) -> Vec<(String, Cow<'_, Disk>)> {
+        let devices = &self.domain.devices;
+        let path = |number| format!("spec.domain.devices.disks[{number}]");
+        let listed = devices.disks.iter().enumerate();
+        let mut disks: Vec<(String, Cow<'_, Disk>)> =
+            listed.map(|(number, disk)| (path(number), Cow::Borrowed(disk))).collect();
+        for (number, volume) in self.volumes.iter().enumerate() {
+            let is_shared = devices.filesystems.iter().any(|shared| shared.name == volume.name);
+            let is_listed = devices.disks.iter().any(|disk| disk.name == volume.name);
+            if !is_shared && !is_listed && volume.memory_dump.is_none() {
+                let disk = Disk { name: volume.name.clone(), ..Disk::default() };
+                disks.push((format!("spec.volumes[{number}]"), Cow::Owned(disk)));
+            }
+        }
+        disks
+    }
+
     /// Names of disks on which a system is looked for, in turn: those with a place in the order, or else all.
     pub fn boot_order(&self) -> Vec<&str> {
         let disks = &self.domain.devices.disks;
@@ -80,6 +100,21 @@ impl VirtualMachineInstanceSpec {
         let name = object_name.replace('.', "-");
         name.get(..63).unwrap_or(&name).trim_end_matches('-').to_owned()
     }
+}
+
+/// What Linux calls the guest's disk of this number: `vda`, after `vdz` `vdaa`.
+pub fn guest_disk_name(number: usize) -> String {
+    let mut letters = Vec::new();
+    let mut left = number;
+    loop {
+        letters.push(b'a' + u8::try_from(left % 26).unwrap_or_default());
+        match left / 26 {
+            0 => break,
+            more => left = more - 1,
+        }
+    }
+    let letters = letters.iter().rev().map(|letter| char::from(*letter));
+    "vd".chars().chain(letters).collect()
 }
 
 impl Disk {
@@ -153,6 +188,27 @@ mod tests {
         assert_eq!(placed.boot_order(), ["c", "b"]);
         let open = disks(json!([{ "name": "a" }, { "name": "b" }]));
         assert_eq!(open.boot_order(), ["a", "b"]);
+    }
+
+    #[test]
+    fn disks_come_first_then_volumes_that_nothing_names() {
+        let spec = spec(json!({
+            "domain": { "devices": {
+                "disks": [{ "name": "b" }], "filesystems": [{ "name": "shared", "virtiofs": {} }] } },
+            "volumes": [
+                { "name": "a", "emptyDisk": { "capacity": "1Mi" } }, { "name": "b" }, { "name": "shared" },
+                { "name": "dump", "memoryDump": { "claimName": "c" } }],
+        }));
+        let disks = spec.guest_disks();
+        let named: Vec<_> =
+            disks.iter().map(|(path, disk)| (path.as_str(), disk.name.as_str())).collect();
+        assert_eq!(named, [("spec.domain.devices.disks[0]", "b"), ("spec.volumes[0]", "a")]);
+    }
+
+    #[test]
+    fn disks_are_called_as_linux_calls_them() {
+        let names = [0, 1, 25, 26, 51, 52, 701, 702].map(guest_disk_name);
+        assert_eq!(names, ["vda", "vdb", "vdz", "vdaa", "vdaz", "vdba", "vdzz", "vdaaa"]);
     }
 
     #[test]

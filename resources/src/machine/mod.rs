@@ -4,7 +4,7 @@ mod devices;
 pub mod limits;
 mod source;
 
-pub use devices::{Binding, DISK_SERIAL_LENGTH};
+pub use devices::{Binding, DISK_SERIAL_LENGTH, guest_disk_name};
 pub use source::Source;
 
 use crate::finding::Finding;

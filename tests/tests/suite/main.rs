@@ -6,6 +6,7 @@
 //!   everything wrong; they run where `micro` does;
 //! - [`snapshot`] writes that process's machine to files and goes on from them, [`pager`] is about the memory of one that
 //!   does; they run where `micro` does;
+//! - [`changed`] loads machines whose plan somebody changed, and runs where `micro` does;
 //! - [`nothing`] is that process without anything to boot, and runs where `micro` does;
 //! - [`sandbox`] tries what the threads of that process may do, and runs where `micro` does;
 //! - [`addresses`] is what a guest is told of its addresses, over real sockets, and runs where `micro` does, as root;
@@ -18,6 +19,7 @@
 mod addresses;
 mod agents;
 mod cage;
+mod changed;
 mod consoles;
 mod diskboot;
 mod disks;

@@ -174,6 +174,16 @@ fn vm_ends_when_its_control_peer_is_gone() -> Result<()> {
 }
 
 #[test]
+fn end_is_what_it_is_when_nobody_reads_what_the_process_says() -> Result<()> {
+    let mut process = guest("loop")?;
+    process.close_errors();
+    process.must(Request::Kill)?;
+    let (status, _) = process.end(SOON)?;
+    ensure!(status == i32::from(EndReason::Killed.exit_status()), "{status}");
+    Ok(())
+}
+
+#[test]
 fn what_cannot_be_booted_is_said() -> Result<()> {
     let mut source = microguest("hello")?;
     source.kernel = tempfile();

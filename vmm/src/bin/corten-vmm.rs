@@ -9,6 +9,7 @@ use corten_link::{EndReason, Link};
 use corten_vmm::control;
 use corten_vmm::machine::chain;
 use corten_vmm::sandbox::{self, Mode};
+use corten_vmm::say::say;
 use nix::fcntl::{F_GETFD, fcntl};
 
 const LINK: i32 = 3;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
         Ok(end) => {
             let detail =
                 if end.detail.is_empty() { String::new() } else { format!(": {}", end.detail) };
-            eprintln!("corten-vmm: {}{detail}", end.reason.text());
+            say(format_args!("{}{detail}", end.reason.text()));
             ExitCode::from(end.reason.exit_status())
         }
         Err(error) => not_started(&chain(&error)),
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
 }
 
 fn not_started(why: &str) -> ExitCode {
-    eprintln!("corten-vmm: {why}");
+    say(format_args!("{why}"));
     ExitCode::from(EndReason::NotStarted.exit_status())
 }
 

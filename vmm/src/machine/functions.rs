@@ -31,6 +31,7 @@ use super::workers::{Assigned, WorkerError, Workers};
 use crate::arch::x86_64::layout;
 use crate::kvm::{KvmError, Vm};
 use crate::ram::Ram;
+use crate::say::say;
 
 /// Why there are no functions, or why they cannot go on.
 #[derive(Debug, Error)]
@@ -384,7 +385,7 @@ fn activate(member: &Member, workers: &mut Workers) {
         // The device asks its driver for a reset, which is all that can be done.
         Err(ActivateError::MissingQueue { .. } | ActivateError::InFlight { .. }) => {}
         Err(ActivateError::Backend(error)) => {
-            eprintln!("corten-vmm: {} cannot start: {error}", member.instance);
+            say(format_args!("{} cannot start: {error}", member.instance));
         }
     }
 }

@@ -26,6 +26,7 @@ use super::source::{CHUNK, CHUNK_BYTES, PageSource, Present, SourceError};
 use super::userfault::Userfault;
 use super::{Mapping, PAGE};
 use crate::sandbox::{self, ThreadKind};
+use crate::say::say;
 
 /// How long a machine whose memory cannot be filled in may take to end: longer than all that its owner waits for with a
 /// deadline. The owner may be the one who waits for a page.
@@ -439,7 +440,7 @@ impl Filler {
         let over = |state: &State| (state.wanted == Wanted::Nothing).then_some(());
         if self.shared.wait(END_LIMIT, over).is_none() {
             // The owner waits for a page itself, and cannot hear of it.
-            eprintln!("corten-vmm: guest memory cannot be filled in: {why}");
+            say(format_args!("guest memory cannot be filled in: {why}"));
             std::process::abort();
         }
     }

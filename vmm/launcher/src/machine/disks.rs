@@ -10,28 +10,14 @@ use corten_resources::validate::Finding;
 
 use super::{DiskPlace, queues, segment};
 
-const PATH: &str = "spec.domain.devices.disks";
 /// The blocks of a disk of which its user says nothing.
 const SECTOR: u32 = 512;
 /// The largest blocks.
 const MAX_BLOCK: u32 = 64 << 10;
 
-/// Disks in the order in which the guest finds them, each with the path of what asks for it: those that are listed, then one for
-/// each volume that neither a disk nor a file system names.
+/// Disks in the order in which the guest finds them, each with the path of what asks for it.
 pub fn disks(spec: &VirtualMachineInstanceSpec) -> Vec<(String, Cow<'_, Disk>)> {
-    let devices = &spec.domain.devices;
-    let listed = devices.disks.iter().enumerate();
-    let mut disks: Vec<(String, Cow<'_, Disk>)> =
-        listed.map(|(number, disk)| (format!("{PATH}[{number}]"), Cow::Borrowed(disk))).collect();
-    for (number, volume) in spec.volumes.iter().enumerate() {
-        let is_shared = devices.filesystems.iter().any(|shared| shared.name == volume.name);
-        let is_listed = devices.disks.iter().any(|disk| disk.name == volume.name);
-        if !is_shared && !is_listed && volume.memory_dump.is_none() {
-            let disk = Disk { name: volume.name.clone(), ..Disk::default() };
-            disks.push((format!("spec.volumes[{number}]"), Cow::Owned(disk)));
-        }
-    }
-    disks
+    spec.guest_disks()
 }
 
 pub(super) fn describe(

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::addresses::Interface;
 use crate::machine::chain;
+use crate::say::say;
 
 /// The interface of a machine that is not planned yet: its TAP decides what is offered.
 pub(super) fn planned(
@@ -48,9 +49,9 @@ fn device(
         && let Err(refusal) = device.use_vhost(vhosts)
     {
         let why = chain(&refusal);
-        eprintln!(
-            "corten-vmm: the network {name:?} is served by this process, not by vhost-net: {why}"
-        );
+        say(format_args!(
+            "the network {name:?} is served by this process, not by vhost-net: {why}"
+        ));
     }
     Ok(device)
 }

@@ -7,7 +7,8 @@ use std::pin::pin;
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
-use corten_node_agent::status::{Times, running};
+use corten_node_agent::identity::Known;
+use corten_node_agent::status::{self, Facts, Times};
 use corten_resources::types::VirtualMachineInstance;
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -150,9 +151,10 @@ async fn run(object: DynamicObject, nodes: &mut Nodes) -> Result<()> {
     };
     let Some((pod, node)) = vmi.status.active_pods.first_key_value() else { return Ok(()) };
     let now = Timestamp::now();
-    let Some(patch) = running(&vmi, pod, Times { scheduled: now, running: now }) else {
-        return Ok(());
-    };
+    let times = Some(Times { scheduled: now, running: now });
+    let facts = Facts { times, ..Facts::default() };
+    let known = Known { node: node.clone(), ..Known::default() };
+    let Some(patch) = status::patch(&vmi, pod, &known, &facts, now) else { return Ok(()) };
     let client = nodes.client(node).await?;
     let its: Api<DynamicObject> = Api::namespaced_with(client, &vmi.metadata.namespace, &vmis());
     match its.patch(&vmi.metadata.name, &PatchParams::default(), &Patch::Merge(&patch)).await {

@@ -103,12 +103,14 @@ fn check_writes(writes: &[Write]) {
     assert!((3..=4).contains(&runs), "{ours:#?}");
     assert_eq!(ours[0].what, "create pods", "{ours:#?}");
     assert!(ours[1..runs].iter().all(|it| it.what == "patch virtualmachineinstances"), "{ours:#?}");
-    assert_eq!(ours.iter().filter(|it| it.user == agent).count(), 1, "{ours:#?}");
+    // The Pod's addresses are the interfaces', and kubelet may say them only after the guest runs.
+    let agents = ours.iter().filter(|it| it.user == agent).count();
+    assert!((1..=2).contains(&agents), "{ours:#?}");
     // Then that its Pod may be ready (once more if that word had not come back yet), that it is, and in which boot of its
     // node it runs, at once if they are seen at once.
     let gate = ours[runs..].iter().filter(|it| it.what == "patch pods/status").count();
     assert!((1..=2).contains(&gate), "{ours:#?}");
-    assert!(ours.len() <= runs + gate + 2, "{ours:#?}");
+    assert!(ours.len() <= runs + gate + agents + 1, "{ours:#?}");
 }
 
 fn restart_agent(bench: &Workbench, node: &str) -> Result<()> {
