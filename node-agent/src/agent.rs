@@ -21,6 +21,7 @@ use crate::grant::Devices;
 use crate::huge_pages;
 use crate::kubelet::{self, DevicePlugin, NodePlugin, Plugin, PodResources};
 use crate::ledger::Ledger;
+use crate::metrics::{self, Scraper};
 use crate::node;
 use crate::options::Options;
 use crate::seccomp;
@@ -59,6 +60,9 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
         reports: Reports::new(cluster.clone()),
         open_up: OpenUp::new(options.launcher_user),
     };
+    let (node, ready) = (options.node_name.as_str(), usable.subscribe());
+    let scraper = Scraper::new(node, cluster.clone(), around.launchers.clone(), ready);
+    parts.spawn(metrics::serve(scraper, options.metrics_address, options.metrics_port));
     for device in doors.ids() {
         parts.spawn(Keeper::new(device.clone(), around.clone()).run());
     }

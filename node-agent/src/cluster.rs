@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::pin::pin;
 
-use corten_resources::names::NODE_NAME_LABEL;
+use corten_resources::names::{NETWORK_STATUS_ANNOTATION, NODE_NAME_LABEL};
 use corten_resources::types::VirtualMachineInstance;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -19,9 +19,6 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::identity::{Known, KnownPod, PodName};
-
-/// On Pods: what Multus has connected.
-const NETWORK_STATUS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/network-status";
 
 /// The API server, as far as the agent uses it.
 #[derive(Clone)]

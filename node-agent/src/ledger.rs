@@ -89,6 +89,12 @@ impl Ledger {
         Ok(!recorded)
     }
 
+    /// Whether it is noted that the Pod of this uid was handed its VMI.
+    pub fn was_started(&self, pod_uid: &str) -> Result<bool, LedgerError> {
+        let path = self.start_path(pod_uid)?;
+        path.try_exists().map_err(|source| LedgerError { what: "look for", path, source })
+    }
+
     /// Forgets starts of Pods that there are no longer: neither on the node, nor at any of `devices`.
     pub fn forget_starts<'a>(
         &self,
@@ -205,7 +211,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (first, second) = (DeviceId::new(0), DeviceId::new(1));
         let ledger = Ledger::open(directory.path()).unwrap();
+        assert!(!ledger.was_started("a").unwrap());
         assert!(ledger.start_once(&first, &entry("a")).unwrap());
+        assert!(ledger.was_started("a").unwrap() && !ledger.was_started("b").unwrap());
         assert!(!ledger.start_once(&first, &entry("a")).unwrap());
         ledger.forget(&first).unwrap();
         let again = Ledger::open(directory.path()).unwrap();

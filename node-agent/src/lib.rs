@@ -20,11 +20,13 @@
 //! | [`status`] | what the agent writes on a VMI |
 //! | [`device_file`] | device files of the node, followed as they come and go |
 //! | [`grant`], [`seccomp`] | devices that are handed over; the system-call profile of launchers |
+//! | [`networks`] | interfaces of guests, wired in their Pods |
 //! | [`huge_pages`] | the node's setting for guest memory |
+//! | [`metrics`] | what Prometheus reads of VMs and agent |
 //! | [`node`] | the node's labels and heartbeat |
 //!
 //! The agent may die and come back at any time: launchers go on, and are found again by the directories, never by what
-//! they say of themselves. Its network wiring is `node-agent/net`.
+//! they say of themselves. What is done to make a network is in `node-agent/net`.
 
 pub mod agent;
 pub mod cluster;
@@ -36,6 +38,8 @@ pub mod huge_pages;
 pub mod identity;
 pub mod kubelet;
 pub mod ledger;
+pub mod metrics;
+pub mod networks;
 pub mod node;
 pub mod options;
 pub mod seccomp;

@@ -1,8 +1,10 @@
 //! Where things are on the node.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use corten_resources::names::METRICS_PORT;
 
 /// Corten's agent on a node: gives launchers what they need to run VMs.
 #[derive(Clone, Debug, Parser)]
@@ -35,6 +37,12 @@ pub struct Options {
     /// User and group of launchers.
     #[arg(long, default_value_t = 107)]
     pub launcher_user: u32,
+    /// Address of the node at which metrics are served; all of them if not given.
+    #[arg(long, env = "CORTEN_METRICS_ADDRESS", default_value_t = IpAddr::from(Ipv6Addr::UNSPECIFIED))]
+    pub metrics_address: IpAddr,
+    /// Port of metrics.
+    #[arg(long, env = "CORTEN_METRICS_PORT", default_value_t = METRICS_PORT)]
+    pub metrics_port: u16,
 }
 
 impl Options {
@@ -75,6 +83,7 @@ mod tests {
     fn options_are_well_formed_and_places_are_as_pods_expect_them() {
         Options::command().debug_assert();
         let options = Options::parse_from(["corten-node-agent", "--node-name", "node1"]);
+        assert_eq!(options.metrics_port, 9177);
         assert_eq!(options.doors(), Path::new("/var/lib/corten/doors"));
         assert_eq!(
             options.seccomp_profile(),

@@ -3,6 +3,7 @@
 //!
 //! `CORTEN_LAUNCHER` and `CORTEN_VMM` name the two programs.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +18,7 @@ use corten_node_agent::door::{
 use corten_node_agent::doors::{DeviceId, Doors};
 use corten_node_agent::grant::Devices;
 use corten_node_agent::ledger::{Entry, Ledger};
+use corten_node_agent::networks::Connected;
 use corten_resources::types::VirtualMachineInstance;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -140,7 +142,7 @@ async fn hand_over(
     };
     let (device, ledger) = (DeviceId::new(0), launcher.ledger()?);
     let handover = Handover { device: &device, ledger: &ledger, devices: &devices };
-    Ok(handover.start(session, vmi, &entry).await)
+    Ok(handover.start(session, vmi, &entry, Connected::default()).await)
 }
 
 async fn until_running(session: &mut Session) -> Result<()> {
@@ -154,15 +156,15 @@ async fn vmi_is_handed_over_and_found_again_after_a_restart_of_the_agent() -> Re
     let devices = Devices { kvm: "/dev/kvm".into(), userfaultfd: "/dev/userfaultfd".into() };
     let (mut first, greeting) = timeout(SOON, visit(&launcher.door())).await??;
     ensure!((greeting.state, greeting.vmi) == (State::Waiting, None));
-    first.start(&vmi(UID)?, &devices.open()?).await?;
+    first.start(&vmi(UID)?, &BTreeMap::new(), &devices.open()?).await?;
     timeout(SOON, until_running(&mut first)).await??;
     drop(first);
 
     let (mut second, greeting) = timeout(SOON, visit(&launcher.door())).await??;
     ensure!((greeting.state, greeting.vmi.as_deref()) == (State::Running, Some(UID)));
-    second.start(&vmi(UID)?, &devices.open()?).await?;
+    second.start(&vmi(UID)?, &BTreeMap::new(), &devices.open()?).await?;
     let other = vmi("ffffffff-89ab-cdef-0123-456789abcdef")?;
-    let refused = second.start(&other, &devices.open()?).await;
+    let refused = second.start(&other, &BTreeMap::new(), &devices.open()?).await;
     ensure!(matches!(refused, Err(SessionError::Refused(_))), "{refused:?}");
 
     launcher.terminate()?;

@@ -66,7 +66,8 @@ impl Identity<'_> {
 
 /// Fills in what its user left out. What cannot be derived, because something else is wrong, stays open: validation tells.
 ///
-/// In clusters no interface is filled in, as long as the table says that networks come there later.
+/// In clusters an interface on a bridge gets no hardware address: its guest takes over that of the Pod's, as some networks let
+/// through nothing of any other.
 pub fn with_defaults(spec: &mut VirtualMachineInstanceSpec, identity: Identity<'_>, scope: Scope) {
     spec.architecture.get_or_insert_with(|| "amd64".to_owned());
     processors(spec);
@@ -132,7 +133,7 @@ fn disks(spec: &mut VirtualMachineInstanceSpec) {
 
 fn interfaces(spec: &mut VirtualMachineInstanceSpec, identity: Identity<'_>, scope: Scope) {
     let none_named = spec.domain.devices.interfaces.is_empty() && spec.networks.is_empty();
-    if none_named && spec.wants_pod_interface() && scope == Scope::Standalone {
+    if none_named && spec.wants_pod_interface() {
         spec.domain.devices.interfaces.push(Interface {
             name: DEFAULT_NETWORK.to_owned(),
             bridge: Some(Marker::default()),
@@ -146,8 +147,11 @@ fn interfaces(spec: &mut VirtualMachineInstanceSpec, identity: Identity<'_>, sco
     }
     for interface in &mut spec.domain.devices.interfaces {
         fill(&mut interface.model, || "virtio".to_owned());
-        let address = identity.mac_address(&interface.name);
-        fill(&mut interface.mac_address, || address.map(|byte| format!("{byte:02x}")).join(":"));
+        if scope == Scope::Standalone || interface.masquerade.is_some() {
+            let address = identity.mac_address(&interface.name);
+            let text = || address.map(|byte| format!("{byte:02x}")).join(":");
+            fill(&mut interface.mac_address, text);
+        }
         for port in &mut interface.ports {
             fill(&mut port.protocol, || "TCP".to_owned());
         }
@@ -240,6 +244,22 @@ mod tests {
             assert_eq!(spec.domain.cpu.unwrap().sockets, Some(2));
             assert_eq!(spec.domain.memory.unwrap().guest, Some(Quantity::new("1Gi")));
         }
+    }
+
+    #[test]
+    fn bridged_interface_of_a_cluster_is_left_the_pods_address() {
+        let mut spec: VirtualMachineInstanceSpec =
+            serde_json::from_value(json!({ "domain": { "devices": {} } })).unwrap();
+        with_defaults(&mut spec, IDENTITY, Scope::Cluster);
+        let interface = &spec.domain.devices.interfaces[0];
+        assert!(interface.bridge.is_some() && interface.mac_address.is_none());
+        assert!(spec.networks[0].pod.is_some());
+
+        let masqueraded = json!({ "networks": [{ "name": "n", "pod": {} }],
+            "domain": { "devices": { "interfaces": [{ "name": "n", "masquerade": {} }] } } });
+        let mut spec: VirtualMachineInstanceSpec = serde_json::from_value(masqueraded).unwrap();
+        with_defaults(&mut spec, IDENTITY, Scope::Cluster);
+        assert!(spec.domain.devices.interfaces[0].mac_address.is_some());
     }
 
     #[test]

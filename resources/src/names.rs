@@ -15,6 +15,11 @@ pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
 pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
 /// On launcher Pods: name of the VirtualMachineInstance too, see [`label_value`]. Services that tools make select by it.
 pub const VMI_ID_LABEL: &str = "vmi.kubevirt.io/id";
+/// On Pods and Services: there are metrics at the port of the name `metrics`. KubeVirt's dashboards and alerts find them by it.
+pub const METRICS_LABEL: &str = "prometheus.kubevirt.io";
+/// Where node agents serve metrics, on their nodes' network: the port that exporters of VMs have by custom.
+pub const METRICS_PORT: u16 = 9177;
+
 /// On VirtualMachineInstances: the node they are on. Node agents select by it.
 pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
 
@@ -61,6 +66,13 @@ pub const REPORTED_ANNOTATIONS: [&str; 2] = [LAUNCH_ATTEMPT_ANNOTATION, BOOT_ID_
 pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 /// On Pods: the container that `kubectl logs` and `kubectl exec` take.
 pub const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
+
+/// On Pods: networks beside the Pod's own that Multus connects.
+pub const NETWORKS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/networks";
+/// On Pods: the network that takes the place of the Pod's own.
+pub const DEFAULT_NETWORK_ANNOTATION: &str = "v1.multus-cni.io/default-network";
+/// On Pods: what Multus has connected.
+pub const NETWORK_STATUS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/network-status";
 
 /// The container of a launcher Pod.
 pub const LAUNCHER_CONTAINER: &str = "compute";
@@ -119,6 +131,20 @@ pub fn generated_name(beginning: &str, seed: &str) -> String {
     format!("{}{}", cut(beginning, LABEL_LENGTH - GENERATED_LENGTH), cut(&digest, GENERATED_LENGTH))
 }
 
+/// What the Pod's interface for a network of Multus' is called, which Multus is asked for. As in KubeVirt: `pod` and the
+/// beginning of the network's digest.
+pub fn pod_interface_name(network: &str) -> String {
+    const DIGITS: usize = 11;
+    let digest = Sha256::digest(network.as_bytes());
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("pod{}", cut(&digits, DIGITS))
+}
+
+/// Namespace and name of the NetworkAttachmentDefinition that an object of `namespace` means by `network_name`.
+pub fn attachment<'a>(network_name: &'a str, namespace: &'a str) -> (&'a str, &'a str) {
+    network_name.split_once('/').unwrap_or((namespace, network_name))
+}
+
 /// A name of an object as the value of a label: cut, with a hash in place of what is left out, if it is too long.
 pub fn label_value(name: &str) -> String {
     if name.len() <= LABEL_LENGTH {
@@ -170,6 +196,13 @@ mod tests {
         assert_ne!(replica_name("web", "uid", 0), replica_name("web", "uid", 1));
         assert_ne!(replica_name("web", "uid", 0), replica_name("web", "other", 0));
         assert_eq!(replica_name(&"a.".repeat(60), "uid", 0).len(), 62);
+    }
+
+    #[test]
+    fn the_pods_interface_of_a_network_is_called_as_in_kubevirt() {
+        assert_eq!(pod_interface_name("red"), "podb1f51a511f1");
+        assert_eq!(attachment("lan", "n"), ("n", "lan"));
+        assert_eq!(attachment("other/lan", "n"), ("other", "lan"));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 
 mod bridge;
 mod cidr;
+mod described;
 mod error;
 mod link;
 mod masquerade;
@@ -26,7 +27,6 @@ mod netlink;
 mod nft;
 mod plan;
 mod random;
-mod resolv;
 mod rtnl;
 mod sockets;
 pub mod standalone;
@@ -34,16 +34,18 @@ mod sysctl;
 mod tap;
 #[cfg(test)]
 mod tests;
+mod vhost;
 mod wire;
 
 pub use cidr::{CidrError, Ipv4Cidr, Ipv6Cidr};
-pub use error::WiringError;
+pub use described::{Described, described};
+pub use error::{Stage, WiringError};
 pub use link::{InterfaceError, set_ipv4, set_up};
-pub use namespace::{Namespace, NamespaceError};
+pub use namespace::{Namespace, NamespaceError, NamespaceId};
 pub use netlink::NetlinkError;
 pub use plan::{Binding, InterfacePlan, Masquerade, Port, Protocol, Wired};
-pub use resolv::Resolver;
 pub use rtnl::Traffic;
 pub use sysctl::SettingError;
 pub use tap::{MAX_QUEUES, Tap, TapError};
-pub use wire::wire;
+pub use vhost::{VHOST_NET, vhost};
+pub use wire::{has_uplink, wire};

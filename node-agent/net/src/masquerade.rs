@@ -63,7 +63,7 @@ pub(crate) fn wire(
     let both = [Family::Ipv4, Family::Ipv6];
     let absent = both.into_iter().filter(|one| sides.iter().all(|side| side.family != *one));
     let absent: Vec<_> = absent.map(|family| (family, names.table.as_str())).collect();
-    nft::replace(&tables, &absent).at("set the rules for", uplink)?;
+    nft::replace(&tables, &absent).at("replace the rules of", &names.table)?;
 
     let tap = Tap::create_down(&names.tap, plan.pairs)?;
     let mtu = mtu_of(plan, &link);

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::resume_unwind;
 use std::thread;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::fstat;
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use thiserror::Error;
 
 /// Why a namespace was not made or entered.
@@ -23,9 +24,25 @@ pub enum NamespaceError {
     /// The one that a thread is in.
     #[error("cannot open a thread's network namespace")]
     Open(#[source] io::Error),
+    /// What was handed in as one is something else.
+    #[error("what was handed in is no network namespace")]
+    NotOne,
+    /// Rules and bridges of a VM have no place there.
+    #[error("the network namespace that was handed in is the caller's own")]
+    Own,
     /// No thread to enter it on.
     #[error("cannot start a thread for the network namespace")]
     Thread(#[source] io::Error),
+}
+
+// ioctl_ns(2): _IO(0xb7, 0x3).
+nix::ioctl_none_bad!(namespace_type, 0xb703);
+
+/// Which namespace it is, as long as it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceId {
+    device: u64,
+    inode: u64,
 }
 
 /// A network namespace without a name. It goes when nothing holds it any more: no descriptor, thread or socket.
@@ -39,6 +56,36 @@ impl Namespace {
             unshare(CloneFlags::CLONE_NEWNET).map_err(NamespaceError::Create)?;
             Self::current()
         })
+    }
+
+    /// What somebody handed in, once it has proved to be a network namespace and not our own. On a descriptor of any other
+    /// kind nothing is done.
+    pub fn of_stranger(descriptor: OwnedFd) -> Result<Self, NamespaceError> {
+        let file_system =
+            fstatfs(&descriptor).map_err(|errno| NamespaceError::Open(errno.into()))?;
+        // First of all: what the request below would mean to a device of its owner's choice, nobody knows.
+        if file_system.filesystem_type() != NSFS_MAGIC {
+            return Err(NamespaceError::NotOne);
+        }
+        // SAFETY: NS_GET_NSTYPE takes no argument; it is a file of nsfs.
+        let kind = unsafe { namespace_type(descriptor.as_raw_fd()) };
+        if kind != Ok(libc::CLONE_NEWNET) {
+            return Err(NamespaceError::NotOne);
+        }
+        if Self::is_current(descriptor.as_fd())? {
+            return Err(NamespaceError::Own);
+        }
+        Ok(Self(descriptor))
+    }
+
+    /// Another descriptor of it.
+    pub fn try_clone(&self) -> Result<Self, NamespaceError> {
+        self.0.try_clone().map(Self).map_err(NamespaceError::Open)
+    }
+
+    /// Tells it from all others that there are at the same time.
+    pub fn id(&self) -> Result<NamespaceId, NamespaceError> {
+        id_of(self.0.as_fd())
     }
 
     /// The one that the calling thread is in.
@@ -61,13 +108,13 @@ impl Namespace {
 
     /// Whether `namespace` is the one that the calling thread is in.
     pub fn is_current(namespace: BorrowedFd<'_>) -> Result<bool, NamespaceError> {
-        let current = Self::current()?;
-        let identity = |descriptor: BorrowedFd<'_>| {
-            let status = fstat(descriptor).map_err(|errno| NamespaceError::Open(errno.into()))?;
-            Ok((status.st_dev, status.st_ino))
-        };
-        Ok(identity(namespace)? == identity(current.as_fd())?)
+        Ok(id_of(namespace)? == Self::current()?.id()?)
     }
+}
+
+fn id_of(namespace: BorrowedFd<'_>) -> Result<NamespaceId, NamespaceError> {
+    let status = fstat(namespace).map_err(|errno| NamespaceError::Open(errno.into()))?;
+    Ok(NamespaceId { device: status.st_dev, inode: status.st_ino })
 }
 
 impl AsFd for Namespace {
@@ -111,6 +158,21 @@ mod tests {
         assert!(!Namespace::is_current(inside.as_fd()).unwrap());
         assert!(links.iter().any(|link| link.name == "lo"));
         assert!(links.iter().all(|link| link.name != "eth0"));
+    }
+
+    #[test]
+    fn stranger_s_namespace_is_taken_and_nothing_else() {
+        let made = Namespace::create().unwrap();
+        let id = made.id().unwrap();
+        assert_eq!(Namespace::of_stranger(made.into()).unwrap().id().unwrap(), id);
+
+        let own = Namespace::current().unwrap();
+        assert!(matches!(Namespace::of_stranger(own.into()), Err(NamespaceError::Own)));
+        for path in ["/dev/null", "/proc/self/ns/uts", "/proc/self/ns", "/proc/self/maps"] {
+            let file = File::open(path).unwrap();
+            let refused = Namespace::of_stranger(file.into());
+            assert!(matches!(refused, Err(NamespaceError::NotOne)), "{path}: {refused:?}");
+        }
     }
 
     #[test]

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use corten_link::{Addressing, DhcpOptions, Grant, Role, RoleError};
+use corten_link::{Addressing, DhcpOptions, Grant, Resolver, Role, RoleError};
 
 use crate::cidr::{Ipv4Cidr, Ipv6Cidr};
-use crate::resolv::Resolver;
 
 /// One network interface of a guest's, as it is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

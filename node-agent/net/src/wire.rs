@@ -1,6 +1,5 @@
 //! One interface of a guest's, connected to an uplink in a network namespace.
 
-use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use corten_link::{Addressing, Ipv4Addressing, Ipv6Addressing, Role};
@@ -9,7 +8,6 @@ use crate::error::{Context, WiringError};
 use crate::names::Names;
 use crate::namespace::Namespace;
 use crate::plan::{Binding, InterfacePlan, Wired};
-use crate::resolv::Resolver;
 use crate::rtnl::{Link, Rtnl};
 use crate::tap::Tap;
 use crate::{bridge, masquerade, sockets};
@@ -33,6 +31,19 @@ pub fn wire(
     Namespace::enter(namespace, || match &plan.binding {
         Binding::Masquerade(masquerade) => masquerade::wire(uplink, &names, plan, masquerade),
         Binding::Bridge => bridge::wire(uplink, &names, plan),
+    })?
+}
+
+/// Whether `uplink` is in `namespace`, as it came or as one that was wired before, also if whoever did that died on the way.
+pub fn has_uplink(namespace: BorrowedFd<'_>, uplink: &str) -> Result<bool, WiringError> {
+    let names = Names::of(uplink)?;
+    Namespace::enter(namespace, || {
+        let mut rtnl = Rtnl::open().at("list the interfaces beside", uplink)?;
+        let mut is_there = |name| {
+            let link = rtnl.link(name).at("look for interface", name)?;
+            Ok::<_, WiringError>(link.is_some())
+        };
+        Ok(is_there(uplink)? || is_there(&names.port)?)
     })?
 }
 
@@ -85,21 +96,14 @@ pub(crate) fn addressing(
     ipv6: Option<Ipv6Addressing>,
     mtu: u16,
 ) -> Addressing {
-    let Resolver { servers, search, .. } = &plan.resolver;
-    let four = servers.iter().filter_map(|server| match server {
-        IpAddr::V4(server) => Some(*server),
-        IpAddr::V6(_) => None,
-    });
-    let six = servers.iter().filter_map(|server| match server {
-        IpAddr::V4(_) => None,
-        IpAddr::V6(server) => Some(*server),
-    });
-    Addressing {
-        ipv4: ipv4.map(|told| Ipv4Addressing { dns: four.collect(), ..told }),
-        ipv6: ipv6.map(|told| Ipv6Addressing { dns: six.collect(), ..told }),
+    let mut addressing = Addressing {
+        ipv4,
+        ipv6,
         hostname: plan.hostname.clone(),
-        search: search.clone(),
         mtu: Some(mtu),
         options: plan.options.clone(),
-    }
+        ..Addressing::default()
+    };
+    plan.resolver.tell(&mut addressing);
+    addressing
 }

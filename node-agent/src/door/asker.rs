@@ -69,9 +69,9 @@ pub enum AskError {
 
 /// A question on its way, and where its answer goes.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) question: Question,
-    pub(super) answer: oneshot::Sender<Answer>,
+pub(crate) struct Asked {
+    pub(crate) question: Question,
+    pub(crate) answer: oneshot::Sender<Answer>,
 }
 
 /// Asks one launcher, as long as there is a link to it. Clones ask the same one.
@@ -80,7 +80,7 @@ pub struct Asker(mpsc::Sender<Asked>);
 
 impl Asker {
     /// One with the end that the session reads.
-    pub(super) fn new() -> (Self, mpsc::Receiver<Asked>) {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Asked>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         (Self(sender), receiver)
     }

@@ -12,6 +12,7 @@ use super::{Session, SessionError};
 use crate::doors::DeviceId;
 use crate::grant::{Devices, GrantError};
 use crate::ledger::{Entry, Ledger, LedgerError};
+use crate::networks::Connected;
 
 /// Why a launcher was not started.
 #[derive(Debug, Error)]
@@ -42,21 +43,23 @@ pub struct Handover<'a> {
 }
 
 impl Handover<'_> {
-    /// Starts `vmi` in the Pod of `entry`, whose launcher waits; or dismisses that.
+    /// Starts `vmi` with what is connected for it in the Pod of `entry`, whose launcher waits; or dismisses that.
     pub async fn start(
         self,
         mut session: Session,
         vmi: &VirtualMachineInstance,
         entry: &Entry,
+        connected: Connected,
     ) -> Result<Session, HandoverError> {
-        let descriptors = self.devices.open()?;
+        let mut descriptors = self.devices.open()?;
+        descriptors.extend(connected.descriptors);
         let first = self.ledger.start_once(self.device, entry)?;
         self.ledger.record(self.device, entry)?;
         if !first {
             let reason = "its Pod was handed the VMI before, and a VM is never run twice";
             return Err(dismiss(session, reason.into()).await);
         }
-        match session.start(vmi, &descriptors).await {
+        match session.start(vmi, &connected.interfaces, &descriptors).await {
             Ok(()) => Ok(session),
             // The same object would be refused for ever.
             Err(error @ (SessionError::Refused(_) | SessionError::TooLarge(_))) => {

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::attendance::{Around, Attendance};
+use super::network::Wiring;
 use super::visits::{Visits, excerpt};
 use super::{
     Asker, ConnectError, Greeting, Handover, Launcher, Launchers, OpenUp, Session, SessionError,
@@ -24,6 +25,7 @@ use crate::grant::Devices;
 use crate::identity::{Holder, Identity, identify};
 use crate::kubelet::PodResources;
 use crate::ledger::{Entry, Ledger};
+use crate::networks::{Connected, ShownNamespace};
 use crate::status::Reports;
 
 /// How soon a launcher that has just started is found. It is looked for only while a Pod holds the device.
@@ -86,9 +88,10 @@ impl Keeper {
     async fn keep(&self) {
         let directory = self.around.doors.path(&self.device);
         let mut visits = Visits::default();
+        let mut shown = ShownNamespace::default();
         loop {
             let begun = Instant::now();
-            let failure = self.visit(&directory).await.err();
+            let failure = self.visit(&directory, &mut shown).await.err();
             let failure = failure.map(|error| excerpt(&format!("{error:#}")));
             let (is_news, pause) = visits.ended(failure.as_deref(), begun.elapsed());
             match failure {
@@ -101,7 +104,7 @@ impl Keeper {
     }
 
     /// One visit: from the launcher's first answer to the end of its link.
-    async fn visit(&self, directory: &Path) -> Result<()> {
+    async fn visit(&self, directory: &Path, shown: &mut ShownNamespace) -> Result<()> {
         let since = Instant::now();
         let link = loop {
             match connect(directory) {
@@ -116,7 +119,7 @@ impl Keeper {
         let Some(identity) = self.identity(&mut session, connected).await? else {
             return Ok(());
         };
-        self.serve(session, &greeting, &identity, scheduled).await
+        self.serve(session, greeting, shown, &identity, scheduled).await
     }
 
     /// Waits until it is known who is behind the door, and until that one may have what it wants. None if it left.
@@ -172,7 +175,8 @@ impl Keeper {
     async fn serve(
         &self,
         mut session: Session,
-        greeting: &Greeting,
+        mut greeting: Greeting,
+        shown: &mut ShownNamespace,
         identity: &Identity,
         scheduled: Timestamp,
     ) -> Result<()> {
@@ -191,10 +195,23 @@ impl Keeper {
             vmi_name: metadata.name.clone(),
             vmi_uid: metadata.uid.clone(),
         };
+        let mut interfaces = None;
         if session.state() == State::Waiting {
-            let Surroundings { ledger, devices, .. } = &self.around;
+            let Surroundings { ledger, devices, cluster, .. } = &self.around;
+            // What was started before is dismissed, and needs nothing.
+            let connected = if ledger.was_started(&entry.pod_uid)? {
+                Connected::default()
+            } else {
+                let mut wiring = Wiring { device: &self.device, cluster, shown };
+                let namespace = greeting.network_namespace.take();
+                match wiring.connect(&mut session, identity, namespace).await? {
+                    Some(connected) => connected,
+                    None => return Ok(()),
+                }
+            };
+            interfaces = Some(connected.facts());
             let handover = Handover { device: &self.device, ledger, devices };
-            let started = handover.start(session, &identity.vmi, &entry).await;
+            let started = handover.start(session, &identity.vmi, &entry, connected).await;
             session = started.with_context(|| format!("VMI {name} is not handed over"))?;
         } else {
             // A launcher of this Pod that waits is then a second one.
@@ -202,6 +219,9 @@ impl Keeper {
             self.around.ledger.record(&self.device, &entry)?;
         }
         let report = self.around.reports.of(&entry);
+        if let Some(interfaces) = interfaces {
+            report.update(|facts| facts.interfaces = interfaces);
+        }
         let (asker, questions) = Asker::new();
         let _listed = self.around.launchers.list_one(Launcher {
             entry: entry.clone(),
@@ -224,7 +244,7 @@ impl Keeper {
 }
 
 /// Why a VMI is not to be started any more.
-fn why_not_start(vmi: &VirtualMachineInstance) -> Option<&'static str> {
+pub(super) fn why_not_start(vmi: &VirtualMachineInstance) -> Option<&'static str> {
     if vmi.metadata.deletion_timestamp.is_some() {
         return Some("its VirtualMachineInstance is being deleted");
     }

@@ -6,6 +6,7 @@ mod attendance;
 mod connect;
 mod handover;
 mod keeper;
+mod network;
 mod open_up;
 mod session;
 mod visits;

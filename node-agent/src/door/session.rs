@@ -7,7 +7,9 @@ use std::mem::discriminant;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use corten_link::launcher::{AgentEnd, Answer, State, ToAgent, ToLauncher, VERSION, agreed};
+use corten_link::launcher::{
+    AgentEnd, Answer, ConnectedInterface, State, ToAgent, ToLauncher, VERSION, agreed,
+};
 use corten_link::{Grant, LinkError, MessageError, Role};
 use corten_resources::spec_hash;
 use corten_resources::types::{ObjectMeta, VirtualMachineInstance};
@@ -125,10 +127,11 @@ impl Session {
         self.state
     }
 
-    /// Hands over a VMI with the descriptors for it.
+    /// Hands over a VMI with the descriptors for it and what is to be known of its interfaces.
     pub async fn start(
         &mut self,
         vmi: &VirtualMachineInstance,
+        interfaces: &BTreeMap<String, ConnectedInterface>,
         descriptors: &[(Role, File)],
     ) -> Result<(), SessionError> {
         let grace = vmi.spec.grace_period().as_secs();
@@ -139,7 +142,7 @@ impl Session {
             id: self.last_id,
             vmi: object,
             grace_seconds: u32::try_from(grace).unwrap_or(u32::MAX),
-            interfaces: BTreeMap::new(),
+            interfaces: interfaces.clone(),
             roles,
         };
         match self.send(&start, descriptors) {
@@ -338,7 +341,7 @@ mod tests {
         launcher.send(&state, &[]).unwrap();
         launcher.send(&ToAgent::Reply { id: 1, reply: Answer::Done }, &[]).unwrap();
         let kvm = (Role::kvm(), tempfile::tempfile().unwrap());
-        session.start(&vmi(), &[kvm]).await.unwrap();
+        session.start(&vmi(), &BTreeMap::new(), &[kvm]).await.unwrap();
         assert_eq!(session.next().await.unwrap().0, state);
         assert_eq!(session.state(), State::Preparing);
 
@@ -368,7 +371,7 @@ mod tests {
         let (mut session, launcher) = waiting().await;
         let mut large = vmi();
         large.spec.other.insert("large".into(), "x".repeat(70_000).into());
-        let error = session.start(&large, &[]).await.unwrap_err();
+        let error = session.start(&large, &BTreeMap::new(), &[]).await.unwrap_err();
         assert!(matches!(error, SessionError::TooLarge(_)), "{error}");
         assert!(launcher.receive().unwrap().is_none());
     }
@@ -395,7 +398,7 @@ mod tests {
         for _ in 0..=MAX_EARLY {
             launcher.send(&state, &[]).unwrap();
         }
-        let error = session.start(&vmi(), &[]).await.unwrap_err();
+        let error = session.start(&vmi(), &BTreeMap::new(), &[]).await.unwrap_err();
         assert!(matches!(error, SessionError::Flood), "{error}");
     }
 
@@ -475,7 +478,7 @@ mod tests {
         let (mut session, _) = Session::begin(agent).await.unwrap();
         let reply = Answer::Refused { reason: "another VMI".into() };
         launcher.send(&ToAgent::Reply { id: 1, reply }, &[]).unwrap();
-        let error = session.start(&vmi(), &[]).await.unwrap_err();
+        let error = session.start(&vmi(), &BTreeMap::new(), &[]).await.unwrap_err();
         assert_eq!(error.to_string(), "the launcher refused: another VMI");
         drop(launcher);
         let closed = session.next().await.unwrap_err();

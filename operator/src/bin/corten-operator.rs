@@ -15,9 +15,10 @@ use corten_operator::control::Stores;
 use corten_operator::install::{Followed, Installer, follow, served_names};
 use corten_operator::lease::{self, Election, Leadership, Lost, Terms};
 use corten_operator::metrics::{self, CountRequests};
-use corten_operator::serve::{Limits, Port, health, serve, tls, webhook};
+use corten_operator::serve::{health, tls, webhook};
 use corten_operator::write::Writer;
 use corten_operator::{Config, Stop, Stopper, install, migration, replicaset, vm, vmi};
+use corten_serving::port::{Limits, Port, serve};
 use kube::Client;
 use kube::client::ClientBuilder;
 use std::future::ready;
@@ -127,13 +128,15 @@ async fn start_serving(
     let listener = listen(options.address, options.webhook_port).await?;
     let tls = tls(keeper.serving()).context("cannot set up TLS")?;
     let answer = move |request| webhook(Arc::clone(&admission), request);
-    ports.spawn(serve(Port { listener, tls: Some(tls), limits }, answer, end.clone()));
+    let opened = Some(metrics::connections as fn(usize));
+    ports.spawn(serve(Port { listener, tls: Some(tls), limits, opened }, answer, end.told()));
     let listener = listen(options.address, options.health_port).await?;
     let (serving, told) = (keeper.serving(), stop.clone());
     let answer =
         move |request: hyper::Request<_>| ready(health(request.uri().path(), &serving, &told));
     let limits = Limits { connections: 64, ..limits };
-    ports.spawn(serve(Port { listener, tls: None, limits }, answer, end.clone()));
+    let port = Port { listener, tls: None, limits, opened: None };
+    ports.spawn(serve(port, answer, end.told()));
     Ok(ports)
 }
 

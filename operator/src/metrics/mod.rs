@@ -3,15 +3,13 @@
 //! KubeVirt's names where it has one for the thing, so that its dashboards and alerts find it; `corten_` before the rest.
 //! Labels come from fixed sets. The exception is what KubeVirt names per VM, and that ends with the object.
 
-mod family;
 mod population;
-mod process;
 mod requests;
 
 pub use population::{Population, follow, population};
 pub use requests::CountRequests;
 
-use family::{Family, Kind};
+use corten_serving::metrics::{Family, Kind, write_process};
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
 
@@ -165,8 +163,8 @@ pub(crate) fn answered(path: &str, since: Instant) {
     REVIEW_DURATION.observe(&[path], since.elapsed().as_secs_f64());
 }
 
-/// So many connections are open.
-pub(crate) fn connections(count: usize) {
+/// So many connections to webhooks are open.
+pub fn connections(count: usize) {
     CONNECTIONS.set(&[], f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
 }
 
@@ -192,7 +190,7 @@ pub fn text(ready: bool) -> String {
         family.write(&mut text);
     }
     population().write(&mut text);
-    process::write(&mut text);
+    write_process(&mut text);
     text
 }
 
@@ -203,6 +201,7 @@ mod tests {
     #[test]
     fn every_name_is_in_the_docs_and_every_name_of_the_docs_is_told() {
         let page = include_str!("../../../docs/metrics.md");
+        let (page, _) = page.split_once("\n## Node agents\n").unwrap();
         population().note_machine("metrics-docs", "m", "Running");
         let vmi = crate::vmi::testing::minimal_vmi(|_| ());
         population().note_instance(&vmi);

@@ -2,11 +2,11 @@
 //!
 //! They are counted from the controllers' watches; only the leader has those, so only its numbers are not 0.
 
-use super::family::{Kind, heading, whole};
 use super::{TRANSITION, TRANSITION_FROM_CREATION};
 use crate::control::Stores;
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::types::{Phase, PhaseTransition};
+use corten_serving::metrics::{Kind, heading, whole};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::ResourceExt;

@@ -1,19 +1,23 @@
 //! Labels and annotations of a launcher Pod, its owner, its finalizer.
 
+use super::networks;
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::names::{
     APP_LABEL, CREATED_BY_LABEL, DEFAULT_CONTAINER_ANNOTATION, DOMAIN_ANNOTATION, LAUNCHER,
-    LAUNCHER_CONTAINER, LAUNCHER_FINALIZER, REPORTED_ANNOTATIONS, REPORTED_LABELS, VM_NAME_LABEL,
-    VMI_ID_LABEL, label_value, launcher_pod_name,
+    LAUNCHER_CONTAINER, LAUNCHER_FINALIZER, NETWORK_STATUS_ANNOTATION, REPORTED_ANNOTATIONS,
+    REPORTED_LABELS, VM_NAME_LABEL, VMI_ID_LABEL, label_value, launcher_pod_name,
 };
 use corten_resources::validate::{Finding, check_annotations, runs_otherwise};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use std::collections::BTreeMap;
 
-/// Annotations that speak of the object itself, not of what it runs.
-const KEPT_BACK: [&str; 2] =
-    ["kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version"];
+/// Annotations that speak of the object itself, or of an earlier Pod, not of what it runs.
+const KEPT_BACK: [&str; 3] = [
+    NETWORK_STATUS_ANNOTATION,
+    "kubevirt.io/latest-observed-api-version",
+    "kubevirt.io/storage-observed-api-version",
+];
 
 /// kubectl's own, such as the object as it was last applied: with all that is meant for the guest.
 const KUBECTL: &str = "kubectl.kubernetes.io/";
@@ -49,6 +53,7 @@ fn annotations(
     vmi: &VirtualMachineInstance,
     name: &str,
 ) -> Result<BTreeMap<String, String>, Finding> {
+    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     let mut annotations = vmi.metadata.annotations.clone().unwrap_or_default();
     // Those that would change what is run are refused, never dropped.
     if let Some(refused) =
@@ -60,6 +65,7 @@ fn annotations(
     // Its user was warned of those that would run it under another profile.
     annotations
         .retain(|key, _| !key.starts_with(KUBECTL) && !of_itself(key) && !runs_otherwise(key));
+    annotations.extend(networks::annotations(&vmi.spec, namespace)?);
     annotations.insert(DOMAIN_ANNOTATION.to_owned(), name.to_owned());
     annotations.insert(DEFAULT_CONTAINER_ANNOTATION.to_owned(), LAUNCHER_CONTAINER.to_owned());
     Ok(annotations)

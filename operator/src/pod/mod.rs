@@ -7,6 +7,7 @@
 //! | `resources` | requests and limits, and what a launcher needs beyond its guest's memory |
 //! | `placement` | which nodes it may come to |
 //! | `naming` | host name and name servers |
+//! | `networks` | networks beside the Pod's own, and ports |
 //! | `probes` | how kubelet asks the guest whether it is well |
 //! | `security` | what it may do: nothing that Pod Security "restricted" would have to allow |
 //!
@@ -17,6 +18,7 @@
 
 mod metadata;
 mod naming;
+mod networks;
 mod placement;
 mod probes;
 mod resources;
@@ -63,6 +65,7 @@ pub fn launcher_pod(
         command: Some(vec!["/corten-launcher".to_owned()]),
         resources: Some(resources::of_container(spec, settings, storage.has_scratch)?),
         security_context: Some(security::of_container()),
+        ports: some(networks::ports(spec)),
         volume_mounts: some(storage.mounts),
         volume_devices: some(storage.devices),
         liveness_probe: probes::probe("spec.livenessProbe", spec.liveness_probe.as_ref())?,

@@ -90,6 +90,32 @@ fn golden_names_and_probes() {
 }
 
 #[test]
+fn golden_networks() {
+    golden(
+        "networks",
+        &pod_of(|vmi| {
+            vmi["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": "replaced",
+                "k8s.v1.cni.cncf.io/network-status": "[]" });
+            let spec = &mut vmi["spec"];
+            spec["domain"]["devices"] = json!({ "interfaces": [
+                { "name": "first", "bridge": {} },
+                { "name": "red", "bridge": {}, "macAddress": "02-00-00-AA-00-07", "ports": [
+                    { "name": "http", "port": 80, "protocol": "TCP" }, { "name": "dns", "port": 53, "protocol": "UDP" },
+                    { "name": "http", "port": 8080 }, { "name": "longer-than-a-pods-name", "port": 81 }, { "port": 80 } ] },
+                { "name": "blue", "bridge": {} },
+                { "name": "gone", "bridge": {}, "state": "absent" },
+            ] });
+            spec["networks"] = json!([
+                { "name": "first", "multus": { "networkName": "lab/uplink", "default": true } },
+                { "name": "red", "multus": { "networkName": "lan" } },
+                { "name": "blue", "multus": { "networkName": "lab/storage" } },
+                { "name": "gone", "multus": { "networkName": "lan" } },
+            ]);
+        }),
+    );
+}
+
+#[test]
 fn golden_container_disk_and_inline_cloud_init() {
     golden(
         "container-disk",

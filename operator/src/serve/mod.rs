@@ -11,23 +11,17 @@
 //! request, length of a body, and how many long bodies are held at a time.
 
 mod body;
-mod server;
-
-pub use server::{Limits, Port, serve};
 
 use crate::admission::{Admission, Reply};
 use crate::certs::ServingCertificate;
 use crate::{Stop, metrics};
 use body::BodyError;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use corten_serving::answer::{self, Answer, text, with_type};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Method, Request, StatusCode};
 use rustls::ServerConfig;
 use std::sync::Arc;
-
-/// A whole answer.
-pub type Answer = Response<Full<Bytes>>;
 
 /// TLS as it is served: 1.2 and later, with the certificate of the moment.
 pub fn tls(serving: Arc<ServingCertificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
@@ -79,24 +73,9 @@ pub fn health(path: &str, serving: &ServingCertificate, stop: &Stop) -> Answer {
             Ok(()) => text(StatusCode::OK, "ok"),
             Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, why),
         },
-        "/metrics" => with_type(
-            StatusCode::OK,
-            metrics::text(ready.is_ok()),
-            "text/plain; version=0.0.4; charset=utf-8",
-        ),
+        "/metrics" => answer::metrics(metrics::text(ready.is_ok())),
         _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics"),
     }
-}
-
-fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
-    with_type(status, text, "text/plain; charset=utf-8")
-}
-
-fn with_type(status: StatusCode, body: impl Into<Bytes>, kind: &'static str) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What is plugged into a machine, with its defaults.
 
+use crate::finding::Finding;
+use crate::machine::limits::NETWORK_QUEUE_PAIRS;
 use crate::types::{Disk, Interface, Network, VirtualMachineInstanceSpec, Volume};
 use std::borrow::Cow;
 
@@ -90,6 +92,14 @@ impl VirtualMachineInstanceSpec {
     /// It gets an interface on the Pod's network when its user names none, unless its user says no.
     pub fn wants_pod_interface(&self) -> bool {
         self.domain.devices.autoattach_pod_interface != Some(false)
+    }
+
+    /// How many pairs of queues each interface is to have: one, or one for each vCPU.
+    pub fn network_queue_pairs(&self) -> Result<u16, Finding> {
+        let vcpus = self.topology()?.vcpus();
+        let is_multiple = self.domain.devices.network_interface_multiqueue == Some(true);
+        let pairs = if is_multiple { vcpus.min(NETWORK_QUEUE_PAIRS) } else { 1 };
+        Ok(u16::try_from(pairs).unwrap_or(1))
     }
 
     /// Host name of the guest: the one its user wants, or else the object's name as far as it makes a host name.

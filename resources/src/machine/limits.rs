@@ -15,3 +15,5 @@ pub const PATH_LEVELS: usize = 8;
 pub const FILE_NAME_BYTES: usize = 253;
 /// Ports of one interface. Each is a port of the host's that is taken, and an element of its rules.
 pub const PORTS: usize = 1024;
+/// Pairs of queues of one interface: each is a TAP's queue and a vhost-net of the host's.
+pub const NETWORK_QUEUE_PAIRS: u32 = 127;

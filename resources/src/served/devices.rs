@@ -4,7 +4,6 @@ use super::Support::{Harmless, Only, Partly, Refused, Served, Values};
 use super::{Entry, alone, both, each};
 
 const NO_SCREEN: &str = "there is no screen; the serial console is the way in";
-const NO_INTERFACES: &str = "interfaces come to clusters with a later release";
 const NO_DEVICES: &str = "devices of the node are not given to guests";
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -14,7 +13,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     both("spec.domain.devices.autoattachInputDevice", Harmless(NO_SCREEN)),
     both("spec.domain.devices.autoattachMemBalloon", Served),
-    each("spec.domain.devices.autoattachPodInterface", Served, Only(&["false"])),
+    both("spec.domain.devices.autoattachPodInterface", Served),
     each(
         "spec.domain.devices.autoattachSerialConsole",
         Partly("without one nobody hears what the guest writes to its port, which it still finds"),
@@ -33,7 +32,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     both("spec.domain.devices.hostDevices", Refused(NO_DEVICES)),
     both("spec.domain.devices.inputs", Harmless(NO_SCREEN)),
     each("spec.domain.devices.logSerialConsole", Served, Only(&["true"])),
-    each("spec.domain.devices.networkInterfaceMultiqueue", Served, Harmless(NO_INTERFACES)),
+    both("spec.domain.devices.networkInterfaceMultiqueue", Served),
     both(
         "spec.domain.devices.panicDevices.model",
         Values {

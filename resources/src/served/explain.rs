@@ -73,7 +73,7 @@ mod tests {
                 "Not served: the host can read the guest's memory",
             ),
             (Kind::Instance, "spec.domain.launchSecurity.sev", "Not served"),
-            (Kind::Instance, "spec.networks", "Not served"),
+            (Kind::Instance, "spec.networks", "Served in part"),
             (Kind::Instance, "spec.domain", "Served in part"),
             (Kind::Machine, "spec.template.spec.domain.cpu.cores", "Served"),
             (Kind::Machine, "spec.running", "Served"),

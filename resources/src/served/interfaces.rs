@@ -1,12 +1,12 @@
 //! Network interfaces, and the networks they are on.
 
 use super::Support::{Harmless, Only, Partly, Refused, Served, Values};
-use super::{Entry, alone, both};
+use super::{Entry, both, each};
 
 const GONE: &str = "KubeVirt has removed it; write `masquerade: {}` or `bridge: {}`";
 
 pub(super) const ENTRIES: &[Entry] = &[
-    alone(
+    both(
         "spec.domain.devices.interfaces.acpiIndex",
         Harmless("the guest is not told of it, and names interfaces by their slots"),
     ),
@@ -14,17 +14,17 @@ pub(super) const ENTRIES: &[Entry] = &[
         "spec.domain.devices.interfaces.binding",
         Refused("plug-ins change a libvirt domain, and there is none"),
     ),
-    alone("spec.domain.devices.interfaces.bootOrder", Harmless("nothing is booted from a network")),
-    alone("spec.domain.devices.interfaces.bridge", Served),
-    alone("spec.domain.devices.interfaces.dhcpOptions.bootFileName", Served),
-    alone("spec.domain.devices.interfaces.dhcpOptions.ntpServers", Served),
-    alone("spec.domain.devices.interfaces.dhcpOptions.privateOptions.option", Served),
-    alone("spec.domain.devices.interfaces.dhcpOptions.privateOptions.value", Served),
-    alone("spec.domain.devices.interfaces.dhcpOptions.tftpServerName", Served),
-    alone("spec.domain.devices.interfaces.macAddress", Served),
+    both("spec.domain.devices.interfaces.bootOrder", Harmless("nothing is booted from a network")),
+    both("spec.domain.devices.interfaces.bridge", Served),
+    both("spec.domain.devices.interfaces.dhcpOptions.bootFileName", Served),
+    both("spec.domain.devices.interfaces.dhcpOptions.ntpServers", Served),
+    both("spec.domain.devices.interfaces.dhcpOptions.privateOptions.option", Served),
+    both("spec.domain.devices.interfaces.dhcpOptions.privateOptions.value", Served),
+    both("spec.domain.devices.interfaces.dhcpOptions.tftpServerName", Served),
+    both("spec.domain.devices.interfaces.macAddress", Served),
     both("spec.domain.devices.interfaces.macvtap", Refused(GONE)),
-    alone("spec.domain.devices.interfaces.masquerade", Served),
-    alone(
+    both("spec.domain.devices.interfaces.masquerade", Served),
+    both(
         "spec.domain.devices.interfaces.model",
         Values {
             served: &["virtio"],
@@ -32,7 +32,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             why: "it is attached as virtio-net",
         },
     ),
-    alone("spec.domain.devices.interfaces.name", Served),
+    both("spec.domain.devices.interfaces.name", Served),
     both("spec.domain.devices.interfaces.passt", Refused(GONE)),
     both(
         "spec.domain.devices.interfaces.passtBinding",
@@ -43,25 +43,26 @@ pub(super) const ENTRIES: &[Entry] = &[
         Refused("the machine chooses the slot, by the device's name"),
     ),
     both("spec.domain.devices.interfaces.portRanges", Refused("name each port in `ports`")),
-    alone("spec.domain.devices.interfaces.ports.name", Served),
-    alone("spec.domain.devices.interfaces.ports.port", Served),
-    alone("spec.domain.devices.interfaces.ports.protocol", Only(&["TCP", "UDP"])),
+    both("spec.domain.devices.interfaces.ports.name", Served),
+    both("spec.domain.devices.interfaces.ports.port", Served),
+    both("spec.domain.devices.interfaces.ports.protocol", Only(&["TCP", "UDP"])),
     both("spec.domain.devices.interfaces.slirp", Refused(GONE)),
     both(
         "spec.domain.devices.interfaces.sriov",
         Refused("devices of the node are not given to guests"),
     ),
-    alone("spec.domain.devices.interfaces.state", Only(&["up"])),
-    alone("spec.domain.devices.interfaces.tag", Harmless("nothing tells the guest of it")),
-    alone(
+    both("spec.domain.devices.interfaces.state", Only(&["up"])),
+    both("spec.domain.devices.interfaces.tag", Harmless("nothing tells the guest of it")),
+    each(
         "spec.networks.multus",
         Partly(
             "`corten run --bridge NAME=BRIDGE` names the bridge of the machine that takes its place",
         ),
+        Served,
     ),
-    alone("spec.networks.name", Served),
-    alone("spec.networks.pod", Served),
-    alone("spec.networks.pod.vmIPv6NetworkCIDR", Served),
-    alone("spec.networks.pod.vmNetworkCIDR", Served),
+    both("spec.networks.name", Served),
+    both("spec.networks.pod", Served),
+    both("spec.networks.pod.vmIPv6NetworkCIDR", Served),
+    both("spec.networks.pod.vmNetworkCIDR", Served),
     both("spec.networks.resourceClaim", Refused("devices of the node are not given to guests")),
 ];

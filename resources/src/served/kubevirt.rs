@@ -11,7 +11,6 @@ const NO_FIRMWARE: &str = "there is no firmware";
 const NO_HOTPLUG: &str = "nothing is plugged in while a machine runs";
 const NO_MIGRATION: &str = "machines cannot migrate yet";
 const NO_MONITOR: &str = "no ServiceMonitor is made: have /metrics scraped by the Pods' labels";
-const NO_NETWORK: &str = "Pod networks come to clusters with a later release";
 const NO_TRACKING: &str = "changed blocks are not remembered";
 const ONE_MACHINE: &str = "there is one type of machine, and it has its own version";
 const OTHER_NODES: &str = "nodes are amd64";
@@ -116,8 +115,22 @@ pub(super) const ENTRIES: &[Entry] = &[
         "spec.configuration.network.binding",
         Refused("plug-ins change a libvirt domain, and there is none"),
     ),
-    both("spec.configuration.network.defaultNetworkInterface", Harmless(NO_NETWORK)),
-    both("spec.configuration.network.permitBridgeInterfaceOnPodNetwork", Harmless(NO_NETWORK)),
+    both(
+        "spec.configuration.network.defaultNetworkInterface",
+        Values {
+            served: &["bridge"],
+            warned: &["masquerade"],
+            why: "an interface that nobody names is connected by `bridge: {}`",
+        },
+    ),
+    both(
+        "spec.configuration.network.permitBridgeInterfaceOnPodNetwork",
+        Values {
+            served: &["true"],
+            warned: &["false"],
+            why: "`bridge: {}` is served on the Pod's network",
+        },
+    ),
     both(
         "spec.configuration.network.permitSlirpInterface",
         Harmless("KubeVirt has removed that binding"),

@@ -144,7 +144,7 @@ mod tests {
         let plain = help("spec.domain.devices.disks.cache").unwrap();
         assert!(plain.contains("corten run: `none`, `writeback`; `writethrough` with a warning"));
         let network = help("spec.networks.pod.vmNetworkCIDR").unwrap();
-        assert!(network.contains("cluster: refused: comes to clusters with a later release"));
+        assert!(network.contains("cluster: served"));
         assert_eq!(help("spec.domain.devices.disks[3].cache").unwrap(), plain);
         assert_eq!(help("spec.template.spec.domain.devices.disks.cache").unwrap(), plain);
     }

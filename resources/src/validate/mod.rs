@@ -97,7 +97,7 @@ fn instance(spec: &VirtualMachineInstanceSpec, scope: Scope) -> Findings {
         disks::check(spec, rules);
         volumes::check(spec, rules);
         networks::check(spec, rules);
-        places::check(spec, scope, rules);
+        places::check(spec, rules);
         #[cfg(feature = "cluster")]
         if scope == Scope::Cluster {
             embedded::check(spec, rules);

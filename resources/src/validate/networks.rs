@@ -1,7 +1,9 @@
 //! Interfaces, networks, and that they match.
 
 use super::Findings;
-use super::text::{check_first, check_given, check_label, mac_address, network};
+use super::text::{
+    check_first, check_given, check_label, is_label, is_subdomain, mac_address, network,
+};
 use crate::finding::Finding;
 use crate::machine::limits::{NTP_SERVERS, PORTS};
 use crate::types::{DhcpOptions, Interface, Network, VirtualMachineInstanceSpec};
@@ -184,13 +186,30 @@ fn check_networks(
             let path = format!("{path}.multus.networkName");
             let what = "name the NetworkAttachmentDefinition";
             check_given(&path, Some(&multus.network_name), what, findings);
+            if !multus.network_name.is_empty() && !is_attachment(&multus.network_name) {
+                let message =
+                    format!("{:?} is neither `name` nor `namespace/name`", multus.network_name);
+                findings.push(Finding::invalid(path, message));
+            }
         }
-        pods += usize::from(network.pod.is_some());
+        let is_default = network.multus.as_ref().is_some_and(|it| it.default == Some(true));
+        pods += usize::from(network.pod.is_some() || is_default);
         if network.pod.is_some() && pods > 1 {
             let message = "there is one network of this kind";
             findings.push(Finding::invalid(format!("{path}.pod"), message));
+        } else if is_default && pods > 1 {
+            let message = "there is another network that is the Pod's own";
+            findings.push(Finding::invalid(format!("{path}.multus.default"), message));
         }
         addresses(&format!("{path}.pod"), network, findings);
+    }
+}
+
+/// `name`, or `namespace/name`.
+fn is_attachment(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((namespace, name)) => is_label(namespace) && is_subdomain(name),
+        None => is_subdomain(text),
     }
 }
 

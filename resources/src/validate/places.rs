@@ -2,17 +2,16 @@
 
 use super::Findings;
 use crate::finding::Finding;
-use crate::served::Scope;
 use crate::types::VirtualMachineInstanceSpec;
 
 /// Devices that the machine has places for: slots of one PCI bus, without the one of the bus itself.
 const PLACES: usize = 31;
 
 /// Interfaces come before disks: a machine rarely has many of them, so it is the disks that are too many.
-pub(super) fn check(spec: &VirtualMachineInstanceSpec, scope: Scope, findings: &mut Findings) {
+pub(super) fn check(spec: &VirtualMachineInstanceSpec, findings: &mut Findings) {
     let devices = &spec.domain.devices;
     let names_none = devices.interfaces.is_empty() && spec.networks.is_empty();
-    let has_own = scope == Scope::Standalone && names_none && spec.wants_pod_interface();
+    let has_own = names_none && spec.wants_pod_interface();
     let optional = [has_own, spec.wants_balloon(), spec.wants_entropy(), spec.wants_vsock()];
     // The console device is always there.
     let others = 1 + optional.into_iter().filter(|wanted| *wanted).count();

@@ -114,6 +114,17 @@ pub static RECIPES: &[Recipe] = &[
         ..GO
     },
     Recipe {
+        name: "prometheus",
+        // Of the many things that it can discover targets from, one; its pages are not served.
+        parameters: &[
+            ("PROGRAMS", "github.com/prometheus/prometheus/cmd/prometheus"),
+            ("GO_FLAGS", "-tags=remove_all_sd,enable_kubernetes_sd,netgo"),
+        ],
+        files: module!("prometheus": "go.mod", "go.sum", "tools.go"),
+        mebibytes: 4096,
+        ..GO
+    },
+    Recipe {
         name: "samples",
         parameters: &[("PROGRAMS", ".=samples")],
         files: module!(

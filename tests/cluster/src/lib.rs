@@ -10,6 +10,7 @@ pub mod client;
 pub mod cluster;
 pub mod control_plane;
 pub mod credentials;
+pub mod dashboard;
 pub mod door;
 pub mod kubeconfig;
 pub mod kubectl;

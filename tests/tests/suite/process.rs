@@ -158,6 +158,10 @@ fn control_peer_learns_how_the_vm_is() -> Result<()> {
         anyhow::bail!("no counters")
     };
     ensure!(counters.port_exits > 10 && counters.kicks > 0, "{counters:?}");
+    // Its thread has a filter by now, and so has the one that asks.
+    let cpu = counters.cpu.context("no CPU times")?;
+    let vcpu = cpu.vcpu_nanoseconds.get(&0).context("no CPU time of the vCPU")?;
+    ensure!(0 < *vcpu && *vcpu < cpu.process_nanoseconds, "{cpu:?}");
     process.must(Request::Resume)?;
     let (refused, _) = process.ask(Request::Save)?;
     ensure!(matches!(refused, Reply::Refused { .. }), "a running machine was saved");

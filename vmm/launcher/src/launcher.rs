@@ -4,14 +4,17 @@
 //! says is handled at once; nothing that is done then can block.
 
 mod guest;
+mod network;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use corten_link::launcher::{Answer, LauncherEnd, State, ToAgent, ToLauncher, VERSION, agreed};
-use corten_link::{EndReason, Event, Grant, LinkError, Message, Reply, Request, Role};
+use corten_link::launcher::{
+    Answer, ConnectedInterface, LauncherEnd, State, ToAgent, ToLauncher, VERSION, agreed,
+};
+use corten_link::{EndReason, Event, Grant, LinkError, Message, Reply, Request, Resolver, Role};
 use corten_resources::served::Scope;
 use corten_resources::types::VirtualMachineInstance;
 use nix::errno::Errno;
@@ -35,6 +38,8 @@ use crate::volumes::disk_image::Scratch;
 use crate::volumes::downward_metrics::{self, HostFacts, MetricsDisk, VmFacts};
 
 const NAME: &str = concat!("corten-launcher ", env!("CARGO_PKG_VERSION"));
+/// How often a guest is asked how it uses its memory, in seconds: as often as KubeVirt does.
+const ASK_FOR_MEMORY_EACH: u32 = 10;
 
 /// Why a launcher cannot even wait for an agent.
 #[derive(Debug, Error)]
@@ -107,6 +112,7 @@ pub struct Launcher {
     options: Options,
     signals: SignalFd,
     door: Door,
+    namespace: network::Namespace,
     agent: Option<Agent>,
     running: Option<Running>,
     state: State,
@@ -133,8 +139,17 @@ impl Launcher {
         let door = Door::open(&options.door)?;
         say(&format!("{NAME} waits for the node agent in {}", options.door.display()));
         let stop = Stop::new(Duration::ZERO);
-        let state = State::Waiting;
-        Ok(Self { options, signals, door, agent: None, running: None, state, uid: None, stop })
+        Ok(Self {
+            options,
+            signals,
+            door,
+            namespace: network::Namespace::own(),
+            agent: None,
+            running: None,
+            state: State::Waiting,
+            uid: None,
+            stop,
+        })
     }
 
     /// Serves until the VM has ended, or nothing can be served.
@@ -272,21 +287,29 @@ impl Launcher {
                     running.asked.clear();
                 }
                 self.agent = Some(Agent { link, greeted: false });
-                let (launcher, vmi) = (NAME.into(), self.uid.clone());
-                self.tell(&ToAgent::Hello {
-                    version: VERSION,
-                    launcher,
-                    state: self.state,
-                    vmi,
-                    applied: None,
-                    roles: Vec::new(),
-                });
+                self.say_hello();
             }
             Ok(Err(error)) => say(&format!("an agent was refused: {}", chain(&error))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => say(&format!("cannot accept an agent: {error}")),
         }
         None
+    }
+
+    fn say_hello(&mut self) {
+        let (roles, descriptors) = self.namespace.shown();
+        let hello = ToAgent::Hello {
+            version: VERSION,
+            launcher: NAME.into(),
+            state: self.state,
+            vmi: self.uid.clone(),
+            applied: None,
+            roles,
+        };
+        let sent = self.agent.as_ref().map(|agent| agent.link.send(&hello, &descriptors));
+        if let Some(Err(error)) = sent {
+            self.lose_agent(&error);
+        }
     }
 
     fn on_agent(&mut self) -> Option<End> {
@@ -307,8 +330,8 @@ impl Launcher {
                 }
                 Err(error) => self.lose_agent(&error.into()),
             },
-            (ToLauncher::Start { id, vmi, grace_seconds, .. }, true) => {
-                return self.on_start(id, vmi, grace_seconds, &grant);
+            (ToLauncher::Start { id, vmi, grace_seconds, interfaces, .. }, true) => {
+                return self.on_start(id, vmi, grace_seconds, interfaces, &grant);
             }
             (ToLauncher::Dismiss { reason }, true) => return self.on_dismiss(reason),
             (ToLauncher::PowerButton { id }, true) => {
@@ -344,6 +367,7 @@ impl Launcher {
         id: u64,
         vmi: Map<String, Value>,
         grace_seconds: u32,
+        interfaces: BTreeMap<String, ConnectedInterface>,
         grant: &Grant,
     ) -> Option<End> {
         let vmi: VirtualMachineInstance = match serde_json::from_value(Value::Object(vmi)) {
@@ -375,7 +399,7 @@ impl Launcher {
         self.answer(id, Answer::Done);
         self.enter(State::Preparing);
         let name = format!("{}/{}", vmi.metadata.namespace, vmi.metadata.name);
-        match self.start(&vmi, grant) {
+        match self.start(&vmi, interfaces, grant) {
             Ok(running) => {
                 say(&format!("VMI {name}: the VM process is {}", running.vmm.pid()));
                 self.running = Some(running);
@@ -399,7 +423,12 @@ impl Launcher {
     }
 
     /// Makes the machine of `vmi`: from here on everything is a descriptor.
-    fn start(&self, vmi: &VirtualMachineInstance, grant: &Grant) -> Result<Running, StartError> {
+    fn start(
+        &self,
+        vmi: &VirtualMachineInstance,
+        interfaces: BTreeMap<String, ConnectedInterface>,
+        grant: &Grant,
+    ) -> Result<Running, StartError> {
         for warning in machine::check(vmi, Scope::Cluster)? {
             say(&warning.to_string());
         }
@@ -416,8 +445,8 @@ impl Launcher {
         prepared.warnings.iter().for_each(|warning| say(warning));
         let resolved = Resolved {
             disks: prepared.disks.clone(),
+            interfaces: network::places(vmi, interfaces, Resolver::of_host()),
             guest_cid: vmi.status.vsock_cid.and_then(|cid| u32::try_from(cid).ok()),
-            ..Resolved::default()
         };
         let plan = machine::plan(vmi, &resolved)?;
         let console = io::stdout();
@@ -428,9 +457,15 @@ impl Launcher {
         let (memory, node) = (plan.machine.memory, vmi.status.node_name.as_deref());
         let vcpus = u64::from(vmi.spec.topology().map_err(PlanError::from)?.vcpus());
         let guest = port_of(&plan.machine).map(|port| KeptAgent::new(port, Instant::now()));
+        let has_balloon = plan.machine.balloon.is_some();
         let mut vmm = Vmm::start(&self.options.vmm, &descriptors, plan.machine)?;
         // A boot is answered when it is accepted; this is answered when the vCPUs run.
         let first_info = vmm.ask(Request::Info).map_err(VmmError::from)?;
+        if has_balloon {
+            // What comes of it is in the answers to the agent's questions about memory.
+            let poll = Request::PollMemory { seconds: ASK_FOR_MEMORY_EACH };
+            vmm.ask(poll).map_err(VmmError::from)?;
+        }
         let process = u32::try_from(vmm.pid().as_raw()).unwrap_or(0);
         let vm = VmFacts { process, vcpus, memory, memory_limit: memory };
         let host = HostFacts { name: node.unwrap_or_default().into(), product: NAME.into() };

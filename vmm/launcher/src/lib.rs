@@ -23,6 +23,7 @@ pub mod image;
 pub mod launcher;
 pub mod log;
 pub mod machine;
+pub mod names;
 pub mod options;
 pub mod prepare;
 pub mod stop;

@@ -22,6 +22,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use corten_link::launcher::ConnectedInterface;
 use corten_link::{
     Addressing, BalloonDescription, ConsoleDescription, EntropyHost, ImageFormat,
     MachineDescription, NetworkDescription, NetworkHost, Role, VsockDescription,
@@ -42,8 +43,6 @@ const PAGE: u64 = 4096;
 pub const AGENT_STREAM: &str = "org.qemu.guest_agent.0";
 /// The interface of a VMI that names none, and does not want none.
 pub const DEFAULT_INTERFACE: &str = "default";
-/// The most queue pairs of an interface.
-const MAX_PAIRS: u32 = 127;
 
 /// What the host knows of a VMI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,6 +81,13 @@ pub struct InterfacePlace {
     pub mtu: Option<u16>,
     /// What the guest is told of its addresses; none for nothing.
     pub addressing: Option<Addressing>,
+}
+
+impl From<ConnectedInterface> for InterfacePlace {
+    fn from(connected: ConnectedInterface) -> Self {
+        let ConnectedInterface { mac, pairs, mtu, addressing } = connected;
+        Self { mac, pairs, mtu: Some(mtu), addressing }
+    }
 }
 
 /// A machine, and what it boots from.
@@ -181,14 +187,6 @@ pub fn plan(vmi: &VirtualMachineInstance, resolved: &Resolved) -> Result<Plan, P
         grace_period: spec.grace_period(),
         log_serial_console: spec.log_serial_console(),
     })
-}
-
-/// How many queue pairs each interface is to have.
-pub fn queue_pairs(spec: &VirtualMachineInstanceSpec) -> Result<u16, Finding> {
-    let topology = spec.topology()?;
-    let is_multiple = spec.domain.devices.network_interface_multiqueue == Some(true);
-    let pairs = if is_multiple { topology.vcpus().min(MAX_PAIRS) } else { 1 };
-    Ok(u16::try_from(pairs).unwrap_or(1))
 }
 
 fn networks(

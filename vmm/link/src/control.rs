@@ -122,9 +122,9 @@ pub enum Reply {
     },
 }
 
-/// How a VM is.
+/// How a VM is. Agents of an older release pass over what they do not know of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct Info {
     /// Version of its machine, the guest's ABI.
     pub machine_version: u16,

@@ -1,4 +1,7 @@
 //! What a VM process counts.
+//!
+//! Agents read it of launchers that may be of a later release: a number that they do not know is passed over, and one that
+//! an older release does not count is missing, not 0.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +11,7 @@ use crate::FillCounters;
 
 /// Numbers since the VM started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct Counters {
     /// Exits to the VM process for ports.
     pub port_exits: u64,
@@ -20,6 +23,9 @@ pub struct Counters {
     pub console_bytes_dropped: u64,
     /// Events that were not told, because the peer did not read the ones before.
     pub events_dropped: u64,
+    /// What processors were used for; none where an older release does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuCounters>,
     /// How memory was filled in.
     #[serde(default)]
     pub fill: FillCounters,
@@ -40,9 +46,20 @@ pub struct Counters {
     pub vsock: VsockCounters,
 }
 
+/// Time that a VM process had processors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CpuCounters {
+    /// Of all its threads, in nanoseconds, since it started.
+    pub process_nanoseconds: u64,
+    /// Of each vCPU's thread, by its number: in the guest, and on the guest's behalf in KVM and the VM process. From 0 again
+    /// after a reset.
+    pub vcpu_nanoseconds: BTreeMap<u32, u64>,
+}
+
 /// Numbers of one disk, over all of its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct DiskCounters {
     /// Reads that succeeded.
     pub reads: u64,
@@ -68,7 +85,7 @@ pub struct DiskCounters {
 
 /// Numbers of one network interface, over all of its queues. Received is what the guest received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct NetworkCounters {
     /// Frames given to the guest.
     pub received: u64,
@@ -99,7 +116,7 @@ pub struct NetworkCounters {
 
 /// Numbers of DHCP, DHCPv6 and router advertisements on one network interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct AddressCounters {
     /// Questions that were answered.
     pub answered: u64,
@@ -117,7 +134,7 @@ pub struct AddressCounters {
 
 /// Numbers of the console device, over all of its ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct ConsoleCounters {
     /// Bytes that the guest sent.
     pub sent_bytes: u64,
@@ -131,7 +148,7 @@ pub struct ConsoleCounters {
 
 /// Numbers of the entropy device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct EntropyCounters {
     /// Requests that were answered.
     pub requests: u64,
@@ -145,7 +162,7 @@ pub struct EntropyCounters {
 
 /// Numbers of the balloon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct BalloonCounters {
     /// Bytes put into the balloon.
     pub inflated: u64,
@@ -161,7 +178,7 @@ pub struct BalloonCounters {
 
 /// Numbers of the socket device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct VsockCounters {
     /// Connections that the guest asked for and got.
     pub from_guest: u64,
@@ -179,7 +196,7 @@ pub struct VsockCounters {
 
 /// How the memory of a VM is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct Memory {
     /// Bytes of guest memory that take room on the host.
     pub allocated: u64,
@@ -193,7 +210,7 @@ pub struct Memory {
 
 /// A guest's own word about its memory. None of what it did not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct GuestMemoryUse {
     /// Milliseconds since it said so.
     pub age: u64,
@@ -213,4 +230,41 @@ pub struct GuestMemoryUse {
     pub major_faults: Option<u64>,
     /// Page faults that waited for none.
     pub minor_faults: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = r#"{
+        "port-exits": 1, "memory-exits": 2, "kicks": 3, "console-bytes-dropped": 0, "events-dropped": 0,
+        "disks": {"a": {
+            "reads": 1, "read-bytes": 2, "writes": 3, "written-bytes": 4, "flushes": 5, "discards": 6,
+            "write-zeroes": 7, "errors": 8, "bad-requests": 9, "throttled": 10
+        }},
+        "networks": {},
+        "console": {"sent-bytes": 0, "received-bytes": 0, "dropped-bytes": 0, "bad-requests": 0},
+        "entropy": {"requests": 0, "bytes": 0, "bad-requests": 0, "throttled": 0},
+        "balloon": {"inflated": 0, "deflated": 0, "reported": 0, "failures": 0, "bad-requests": 0},
+        "vsock": {
+            "from-guest": 0, "from-host": 0, "refused": 0, "sent-bytes": 0, "received-bytes": 0, "bad-requests": 0
+        }
+    }"#;
+
+    #[test]
+    fn what_an_older_release_does_not_count_is_missing() {
+        let counters: Counters = serde_json::from_str(FIRST).unwrap();
+        assert_eq!((counters.cpu, counters.disks["a"].throttled), (None, 10));
+    }
+
+    #[test]
+    fn what_a_later_release_counts_is_passed_over() {
+        let mut later: serde_json::Value = serde_json::from_str(FIRST).unwrap();
+        later["later"] = 1.into();
+        later["disks"]["a"]["later"] = 1.into();
+        later["cpu"] =
+            serde_json::json!({"process-nanoseconds": 7, "vcpu-nanoseconds": {"0": 5}, "later": 1});
+        let counters: Counters = serde_json::from_value(later).unwrap();
+        assert_eq!(counters.cpu.unwrap().vcpu_nanoseconds[&0], 5);
+    }
 }

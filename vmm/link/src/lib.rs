@@ -16,6 +16,7 @@ mod end;
 mod guest;
 pub mod launcher;
 mod message;
+mod resolv;
 mod role;
 mod snapshot;
 mod socket;
@@ -26,8 +27,8 @@ pub use addressing::{
 pub use boot::{BootFault, BootOrigin};
 pub use control::{Event, Info, Reply, Request, RunState};
 pub use counters::{
-    AddressCounters, BalloonCounters, ConsoleCounters, Counters, DiskCounters, EntropyCounters,
-    GuestMemoryUse, Memory, NetworkCounters, VsockCounters,
+    AddressCounters, BalloonCounters, ConsoleCounters, Counters, CpuCounters, DiskCounters,
+    EntropyCounters, GuestMemoryUse, Memory, NetworkCounters, VsockCounters,
 };
 pub use description::{
     BalloonDescription, ConsoleDescription, DiskDescription, DiskEngine, DiskHost, EntropyHost,
@@ -40,6 +41,7 @@ pub use guest::{
     GuestInformation, GuestInterface, GuestUser, OperatingSystem,
 };
 pub use message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message, MessageError, VERSION};
+pub use resolv::Resolver;
 pub use role::{Role, RoleError};
 pub use snapshot::{FillCounters, FillWork, Restoration};
 pub use socket::{Grant, Link, LinkError};

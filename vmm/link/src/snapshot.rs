@@ -28,7 +28,7 @@ pub struct Restoration {
 
 /// What it took to fill in the memory of a restored machine; all zero for one that was booted or loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct FillCounters {
     /// Whether memory is still being filled in.
     pub filling: bool,
@@ -40,7 +40,7 @@ pub struct FillCounters {
 
 /// Work on memory that is filled in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct FillWork {
     /// Times that somebody waited for a page.
     pub faults: u64,

@@ -1,5 +1,6 @@
 //! KVM: the only place that knows its calls.
 
+pub mod cpu_time;
 mod exit;
 mod kick;
 mod tsc;

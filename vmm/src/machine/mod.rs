@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use corten_devices::block::DiskFailure;
 use corten_devices::{BusError, Effect, RecordError, Records, Registers, State};
 use corten_devices::{console, vsock};
-use corten_link::{Counters, Memory};
+use corten_link::{Counters, CpuCounters, Memory};
 use kvm_bindings::{
     KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, kvm_cpuid_entry2,
     kvm_irqchip, kvm_regs, kvm_sregs,
@@ -41,7 +41,7 @@ use crate::arch::x86_64::boot::{self, BootError, BootSource, StartRegisters};
 use crate::arch::x86_64::compatibility::{self, Incompatible};
 use crate::arch::x86_64::vcpu_state::{StateShape, VcpuState, VcpuStateError, VcpuTime};
 use crate::arch::x86_64::{cpuid, layout};
-use crate::kvm::{Kick, KvmError, KvmPages, Vm};
+use crate::kvm::{Kick, KvmError, KvmPages, Vm, cpu_time};
 use crate::ram::{GuestMemory, Ram, RamError};
 
 pub use blueprint::{
@@ -582,6 +582,18 @@ impl Machine {
     /// Exits so far.
     pub fn counters(&self) -> &ExitCounters {
         &self.counters
+    }
+
+    /// What processors were used for. vCPUs that have no thread are left out.
+    pub fn cpu_counters(&self) -> Option<CpuCounters> {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let vcpus = (0..).zip(&self.vcpus);
+        Some(CpuCounters {
+            process_nanoseconds: nanoseconds(cpu_time::of_process()?),
+            vcpu_nanoseconds: vcpus
+                .filter_map(|(number, vcpu)| Some((number, nanoseconds(vcpu.cpu_time()?))))
+                .collect(),
+        })
     }
 
     /// Whether vCPUs were told to run.

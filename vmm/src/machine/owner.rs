@@ -636,6 +636,7 @@ fn counters(machine: &Machine, events_dropped: u64) -> Counters {
         kicks: counted.kicked.load(Ordering::Relaxed),
         console_bytes_dropped: machine.platform().serial.dropped(),
         events_dropped,
+        cpu: machine.cpu_counters(),
         fill: machine.ram().fill_counters(),
         huge_bytes: machine.ram().huge_bytes(),
         ..Counters::default()

@@ -14,7 +14,7 @@ use kvm_bindings::kvm_regs;
 use thiserror::Error;
 
 use super::{Input, Notice};
-use crate::kvm::{Access, Exit, Failure, Kick, KvmError, Vcpu};
+use crate::kvm::{Access, Exit, Failure, Kick, KvmError, Vcpu, cpu_time};
 use crate::sandbox::{self, ThreadKind};
 
 /// A kick that comes while the thread is on its way into KVM_RUN is not lost; this is for the unexpected.
@@ -184,6 +184,11 @@ impl VcpuThread {
         let (answer, result) = channel();
         self.order(Order::Call(Box::new(move |vcpu| drop(answer.send(call(vcpu))))))?;
         result.recv().map_err(|_| VcpuError::Gone(self.index))
+    }
+
+    /// How long it had a processor, if its thread is there.
+    pub(super) fn cpu_time(&self) -> Option<Duration> {
+        cpu_time::of_thread(self.thread.as_ref()?)
     }
 
     fn order(&self, order: Order) -> Result<(), VcpuError> {

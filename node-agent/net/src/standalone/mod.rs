@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use corten_link::DhcpOptions;
+use corten_link::{DhcpOptions, Resolver};
 use thiserror::Error;
 
 pub use findings::Finding;
@@ -42,7 +42,6 @@ use crate::namespace::{Namespace, NamespaceError};
 use crate::netlink::NetlinkError;
 use crate::nft::OwnedTables;
 use crate::plan::{Binding, InterfacePlan, Masquerade, Port, Wired};
-use crate::resolv::Resolver;
 use crate::rtnl::{Rtnl, Traffic};
 use crate::sysctl::SettingError;
 

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use corten_link::Resolver;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
 
@@ -14,9 +15,7 @@ use super::{
 };
 use crate::namespace::Namespace;
 use crate::nft::{self, Family};
-use crate::{
-    Binding, InterfacePlan, Masquerade, Port, Protocol, Resolver, Wired, WiringError, sysctl, wire,
-};
+use crate::{Binding, InterfacePlan, Masquerade, Port, Protocol, Wired, WiringError, sysctl, wire};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const GUEST: [(&str, u8); 2] = [("10.0.2.2", 24), ("fd10:0:2::2", 120)];

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corten_link::{DhcpOptions, PrivateOption};
+use corten_link::{DhcpOptions, PrivateOption, Resolver};
 
 use super::guest::Guest;
 use super::{INSIDE, INSIDE_6, Lan, OUTSIDE, OUTSIDE_6, PATIENCE, ask, seen, udp, within};
@@ -16,7 +16,7 @@ use crate::rtnl::Rtnl;
 use crate::standalone::{
     Connection, Finding, StandaloneError, StandaloneInterface, StandaloneNetwork, StandalonePlan,
 };
-use crate::{Masquerade, Port, Protocol, Resolver, sysctl};
+use crate::{Masquerade, Port, Protocol, sysctl};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const GUEST: [(&str, u8); 2] = [("10.0.2.2", 24), ("fd10:0:2::2", 120)];

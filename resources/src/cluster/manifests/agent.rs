@@ -1,6 +1,7 @@
 //! The node agents' DaemonSet.
 
 use super::{Images, NODE_AGENT, labels, metadata};
+use crate::names::{METRICS_LABEL, METRICS_PORT};
 use serde_json::{Value, json};
 
 /// Paths of the node that an agent works in, each mounted at its own place.
@@ -21,6 +22,8 @@ pub(super) fn daemon_set(images: &Images, namespace: &str) -> Value {
     let mut pod_labels = labels(NODE_AGENT);
     // By it tools of KubeVirt's find what speaks for a node.
     pod_labels["kubevirt.io"] = json!("virt-handler");
+    pod_labels[METRICS_LABEL] = json!("true");
+    let from = |field: &str| json!({ "fieldRef": { "fieldPath": field } });
     let volumes: Vec<_> = HOST_PATHS
         .iter()
         .map(|(name, path, kind)| json!({ "name": name, "hostPath": { "path": path, "type": kind } }))
@@ -52,11 +55,21 @@ pub(super) fn daemon_set(images: &Images, namespace: &str) -> Value {
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["/corten-node-agent"],
                         "env": [
-                            { "name": "NODE_NAME", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
-                            { "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } },
+                            { "name": "NODE_NAME", "valueFrom": from("spec.nodeName") },
+                            { "name": "POD_NAME", "valueFrom": from("metadata.name") },
+                            // The one at which it is found by its Pod: not every network that a node is in.
+                            { "name": "CORTEN_METRICS_ADDRESS", "valueFrom": from("status.podIP") },
                         ],
+                        "ports": [{
+                            "name": "metrics",
+                            "containerPort": METRICS_PORT,
+                            // As it would be anyway on the node's network.
+                            "hostPort": METRICS_PORT,
+                            "protocol": "TCP",
+                        }],
                         "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
-                        // Privileged for the device cgroup: /dev/kvm and /dev/userfaultfd are opened here and passed on.
+                        // Privileged for the device cgroup: /dev/kvm, /dev/net/tun and others are opened here and passed on; and for what is
+                        // made in network namespaces of Pods, settings in /proc/sys among it.
                         "securityContext": { "privileged": true, "readOnlyRootFilesystem": true, "runAsUser": 0 },
                         "volumeMounts": mounts,
                     }],

@@ -1,14 +1,13 @@
 //! The operator: its Deployment, how it is reached, how many of it stay when nodes are drained.
 
 use super::{Installation, OPERATOR, labels, metadata};
+use crate::names::METRICS_LABEL;
 use serde_json::{Value, json};
 
 /// Port of the webhooks in the Pod.
 const WEBHOOKS: u16 = 8443;
 /// Port of health and metrics in the Pod.
 const HEALTH: u16 = 8080;
-/// By it KubeVirt's dashboards and alerts find what has metrics.
-const METRICS_LABEL: &str = "prometheus.kubevirt.io";
 
 pub(super) fn objects(installation: &Installation) -> Vec<Value> {
     let namespace = installation.namespace.as_str();
@@ -117,6 +116,7 @@ fn webhooks_service(name: &str, namespace: &str) -> Value {
     })
 }
 
+/// Of the operators and of the node agents: each has a port of that name, of a number of its own.
 fn metrics_service(namespace: &str) -> Value {
     let mut metadata = metadata("kubevirt-prometheus-metrics", namespace);
     metadata["labels"][METRICS_LABEL] = json!("true");

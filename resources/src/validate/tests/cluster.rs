@@ -1,4 +1,4 @@
-//! What clusters serve: all of what one machine does, but for networks.
+//! What clusters serve.
 
 use crate::served::Scope;
 use crate::validate::validate;
@@ -76,12 +76,6 @@ fn everything_that_is_served_can_be_given_at_once() {
 fn what_is_not_served_is_refused_by_its_path() {
     let table = [
         ("/domain/devices/disks", json!([{ "name": "d" }]), "spec.domain.devices.disks[0].name"),
-        ("/domain/devices/interfaces", json!([{ "name": "n" }]), "spec.domain.devices.interfaces"),
-        (
-            "/domain/devices/autoattachPodInterface",
-            json!(true),
-            "spec.domain.devices.autoattachPodInterface",
-        ),
         (
             "/domain/cpu",
             json!({ "dedicatedCpuPlacement": true }),
@@ -104,7 +98,7 @@ fn what_is_not_served_is_refused_by_its_path() {
             json!([{ "name": "v", "hostDisk": { "path": "/etc/shadow", "type": "Disk" } }]),
             "spec.volumes[0].hostDisk",
         ),
-        ("/networks", json!([{ "name": "n", "pod": {} }]), "spec.networks"),
+        ("/networks", json!([{ "name": "n", "pod": {} }]), "spec.networks[0].name"),
         ("/startStrategy", json!("Paused"), "spec.startStrategy"),
         ("/livenessProbe", json!({ "exec": { "command": ["true"] } }), "spec.livenessProbe.exec"),
         ("/readinessProbe", json!({ "guestAgentPing": {} }), "spec.readinessProbe.guestAgentPing"),
@@ -130,6 +124,38 @@ fn what_is_not_served_is_refused_by_its_path() {
         });
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with(&format!("{path}: ")), "{found:?}");
+    }
+}
+
+#[test]
+fn networks_are_served_and_each_is_one_of_its_kind() {
+    let with = |networks: Value| {
+        let name = |network: &Value| json!({ "name": network["name"], "bridge": {} });
+        let interfaces: Vec<Value> = networks.as_array().unwrap().iter().map(name).collect();
+        findings(|spec| {
+            spec["domain"]["devices"]["interfaces"] = json!(interfaces);
+            spec["domain"]["devices"]["networkInterfaceMultiqueue"] = json!(true);
+            spec["networks"] = networks;
+        })
+    };
+    let multus =
+        |name: &str, network: &str| json!({ "name": name, "multus": { "networkName": network } });
+    let pod = json!({ "name": "p", "pod": {} });
+    let default = json!({ "name": "d", "multus": { "networkName": "lan", "default": true } });
+    assert_eq!(with(json!([pod, multus("a", "lan"), multus("b", "other/lan.x")])), [""; 0]);
+    assert_eq!(with(json!([default, multus("a", "lan")])), [""; 0]);
+    let refused = [
+        (json!([pod, default]), "spec.networks[1].multus.default: there is another network"),
+        (json!([default, pod]), "spec.networks[1].pod: there is one network of this kind"),
+        (
+            json!([multus("a", "a/b/c")]),
+            "spec.networks[0].multus.networkName: \"a/b/c\" is neither",
+        ),
+        (json!([multus("a", "A b")]), "spec.networks[0].multus.networkName: "),
+    ];
+    for (networks, text) in refused {
+        let found = with(networks);
+        assert!(found.len() == 1 && found[0].starts_with(text), "{found:?}");
     }
 }
 

@@ -5,6 +5,8 @@
 //	aggregated  an aggregated API with one resource, which tells the caller's name
 //	devices     a device plugin whose devices are directories, each for the one container that has it
 //
+// `samples ask NETWORK ADDRESS TEXT` is a client: it sends the text by `tcp` or `udp` and prints what comes back first.
+//
 // Servers with TLS read tls.crt, tls.key and, where clients have to show a certificate, client-ca.crt from /tls.
 package main
 
@@ -14,13 +16,21 @@ import (
 	"encoding/json"
 	"errors"
 	"log"
+	"net"
 	"net/http"
 	"os"
+	"time"
 )
 
-const usage = "usage: samples echo|webhook|aggregated|devices"
+const usage = "usage: samples echo|webhook|aggregated|devices, or samples ask tcp|udp ADDRESS TEXT"
 
 func main() {
+	if len(os.Args) == 5 && os.Args[1] == "ask" {
+		if err := ask(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if len(os.Args) != 2 {
 		log.Fatal(usage)
 	}
@@ -62,6 +72,27 @@ func serveTLS(handler http.Handler, clients []byte) error {
 func echo(response http.ResponseWriter, request *http.Request) {
 	host, _ := os.Hostname()
 	answer(response, map[string]string{"host": host, "from": request.RemoteAddr, "path": request.URL.Path})
+}
+
+func ask(network, address, text string) error {
+	connection, err := net.DialTimeout(network, address, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	if err := connection.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := connection.Write([]byte(text)); err != nil {
+		return err
+	}
+	answer := make([]byte, 2048)
+	length, err := connection.Read(answer)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(answer[:length])
+	return err
 }
 
 func answer(response http.ResponseWriter, body any) {

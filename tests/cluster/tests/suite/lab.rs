@@ -1,6 +1,7 @@
 //! What the lab's own cluster promises.
 
 mod audit;
+mod dashboard;
 mod inside;
 mod outage;
 mod process;
@@ -98,7 +99,7 @@ fn long_loaded_image_runs_in_a_pod_under_its_own_name() -> Result<()> {
 }
 
 /// Runs `scripts/cluster` and returns what it prints.
-fn cluster(arguments: &[&str]) -> Result<String> {
+pub(crate) fn cluster(arguments: &[&str]) -> Result<String> {
     let program = std::env::var_os("CORTEN_CLUSTER");
     let program =
         program.context("CORTEN_CLUSTER is not set: run this by `scripts/test cluster`")?;

@@ -12,6 +12,7 @@ mod harness;
 mod lab;
 mod lives;
 mod network;
+mod networks;
 mod pods;
 mod servers;
 mod storage;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -63,12 +63,38 @@ fn logs_and_exec_pass_everything_through() -> Result<()> {
 }
 
 /// `kubectl port-forward`, which would go on by itself.
-struct Forward(Child);
+pub(crate) struct Forward {
+    child: Child,
+    /// Kept open: kubectl also tells of each connection, and would end with a pipe that is closed.
+    output: BufReader<ChildStdout>,
+}
+
+impl Forward {
+    /// Forwards some port of this machine to `port` of `object`.
+    pub(crate) fn start(bench: &Workbench, object: &str, port: u16) -> Result<Self> {
+        let mut command = bench.kubectl.command();
+        command.args(["-n", &bench.namespace, "port-forward", object, &format!(":{port}")]);
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let output = BufReader::new(child.stdout.take().context("it is a pipe")?);
+        Ok(Self { child, output })
+    }
+
+    /// A connection to where it listens.
+    pub(crate) fn connect(&mut self) -> Result<TcpStream> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        let address = line.strip_prefix("Forwarding from ").and_then(|rest| rest.split(' ').next());
+        let address = address.with_context(|| format!("kubectl said {line:?}"))?;
+        let connection = TcpStream::connect(address)?;
+        connection.set_read_timeout(Some(Duration::from_secs(30)))?;
+        Ok(connection)
+    }
+}
 
 impl Drop for Forward {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -78,17 +104,8 @@ fn long_forwarded_port_leads_into_the_pod() -> Result<()> {
         bench.create(pod("echo", SAMPLES_IMAGE, &["echo"]))?;
         bench.ready("echo")?;
 
-        let mut command = bench.kubectl.command();
-        command.args(["-n", &bench.namespace, "port-forward", "pod/echo", ":8080"]);
-        let mut forward = Forward(command.stdout(Stdio::piped()).spawn()?);
-        let mut line = String::new();
-        // Kept open: kubectl also tells of each connection, and would end with a pipe that is closed.
-        let mut output = BufReader::new(forward.0.stdout.take().context("it is a pipe")?);
-        output.read_line(&mut line)?;
-        let address = line.strip_prefix("Forwarding from ").and_then(|rest| rest.split(' ').next());
-        let address = address.with_context(|| format!("kubectl said {line:?}"))?;
-        let mut connection = TcpStream::connect(address)?;
-        connection.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let mut forward = Forward::start(bench, "pod/echo", 8080)?;
+        let mut connection = forward.connect()?;
         connection.write_all(b"GET /way HTTP/1.0\r\n\r\n")?;
         let mut answer = String::new();
         connection.read_to_string(&mut answer)?;

@@ -135,6 +135,13 @@ pub(super) static TABLE: &[Recipe] = &[
     },
     Recipe { name: "guest-tiny-qcow2", inputs: &[("DISK", "guest-tiny-disk")], ..QCOW2 },
     Recipe { name: "guest-debian-qcow2", inputs: &[("DISK", "guest-debian-disk")], ..QCOW2 },
+    Recipe { name: "guest-tools-qcow2", inputs: &[("DISK", "guest-tools-disk")], ..QCOW2 },
+    Recipe {
+        name: "container-disk-tools",
+        parameters: &[("NAME", "corten.test/container-disk-tools:1")],
+        inputs: &[("DISK", "guest-tools-qcow2")],
+        ..CONTAINER_DISK
+    },
     Recipe {
         name: "container-disk-tiny",
         parameters: &[("NAME", "corten.test/container-disk-tiny:1")],

@@ -20,7 +20,6 @@ mod exit_stream;
 mod fields;
 mod images;
 mod keeper;
-mod names;
 mod networks;
 mod prepare;
 mod sources;

@@ -31,7 +31,7 @@ fn found(vmi: &VirtualMachineInstance) -> Resolved {
         };
         (volume.name.clone(), place)
     };
-    let pairs = queue_pairs(&vmi.spec).unwrap_or(1);
+    let pairs = vmi.spec.network_queue_pairs().unwrap_or(1);
     let interface = |(number, interface): (usize, &corten_resources::types::Interface)| {
         let mac = [2, 0, 0, 0, 0, number.try_into().unwrap()];
         let place = InterfacePlace { mac, pairs, mtu: Some(1450), addressing: None };

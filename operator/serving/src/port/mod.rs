@@ -1,7 +1,6 @@
 //! A port that is served: accepts, answers, ends what is under way.
 
-use super::{Answer, text};
-use crate::{Stop, metrics};
+use crate::answer::{Answer, text};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -58,23 +57,24 @@ pub struct Port {
     pub tls: Option<Arc<ServerConfig>>,
     /// What clients are given at most.
     pub limits: Limits,
+    /// Is told how many connections are open, each time that one came.
+    pub opened: Option<fn(usize)>,
 }
 
-/// Answers until told to stop, then ends what is under way.
+/// Answers until `stop` has come, then ends what is under way.
 pub async fn serve<F>(
     port: Port,
     answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-    stop: Stop,
+    stop: impl Future<Output = ()>,
 ) where
     F: Future<Output = Answer> + Send + 'static,
 {
-    let Port { listener, tls, limits } = port;
-    let is_webhook = tls.is_some();
+    let Port { listener, tls, limits, opened } = port;
     let acceptor = tls.map(TlsAcceptor::from);
     let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     let mut end = std::pin::pin!(async move {
-        stop.told().await;
+        stop.await;
         sleep(limits.linger).await;
     });
     loop {
@@ -96,8 +96,8 @@ pub async fn serve<F>(
                 None => break,
             },
         };
-        if is_webhook {
-            metrics::connections(limits.connections - places.available_permits());
+        if let Some(opened) = opened {
+            opened(limits.connections - places.available_permits());
         }
         let (acceptor, answer, watcher) = (acceptor.clone(), answer.clone(), graceful.watcher());
         tokio::spawn(connection(stream, acceptor, answer, limits, watcher, place));
@@ -158,3 +158,6 @@ async fn requests<F>(
         tracing::debug!(%error, "a connection broke");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,10 @@
 //! it asks, and that one is read instead.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+
+use crate::Addressing;
 
 /// Where the host's programs look.
 const HOST: &str = "/etc/resolv.conf";
@@ -30,7 +32,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// What the host uses, by its files. Empty where there are none.
+    /// What the host uses, or the Pod that we are in, by its files. Empty where there are none.
     pub fn of_host() -> Self {
         Self::of_files(Path::new(HOST), Path::new(BEHIND_RESOLVED))
     }
@@ -52,6 +54,17 @@ impl Resolver {
             }
         }
         resolver
+    }
+
+    /// Has a guest told of these servers, each with the addresses of its own family, and domains.
+    pub fn tell(&self, addressing: &mut Addressing) {
+        if let Some(told) = &mut addressing.ipv4 {
+            told.dns = self.servers.iter().filter_map(ipv4).collect();
+        }
+        if let Some(told) = &mut addressing.ipv6 {
+            told.dns = self.servers.iter().filter_map(ipv6).collect();
+        }
+        addressing.search.clone_from(&self.search);
     }
 
     fn of_files(host: &Path, behind_resolved: &Path) -> Self {
@@ -115,6 +128,20 @@ impl Resolver {
             self.search.insert(0, domain);
             self.search.truncate(MAX_SEARCH);
         }
+    }
+}
+
+fn ipv4(server: &IpAddr) -> Option<Ipv4Addr> {
+    match server {
+        IpAddr::V4(server) => Some(*server),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn ipv6(server: &IpAddr) -> Option<Ipv6Addr> {
+    match server {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(server) => Some(*server),
     }
 }
 

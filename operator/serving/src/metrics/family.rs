@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// What kind of number it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     /// It only grows.
     Counter,
     /// It is what it is.
@@ -16,7 +16,8 @@ pub(super) enum Kind {
 }
 
 /// A metric: one series for each combination of its labels' values.
-pub(super) struct Family {
+#[derive(Debug)]
+pub struct Family {
     name: &'static str,
     help: &'static str,
     kind: Kind,
@@ -33,7 +34,8 @@ struct Series {
 }
 
 impl Family {
-    pub(super) const fn new(
+    /// One without any series.
+    pub const fn new(
         name: &'static str,
         help: &'static str,
         kind: Kind,
@@ -43,17 +45,17 @@ impl Family {
     }
 
     /// One more.
-    pub(super) fn add(&self, values: &[&str]) {
+    pub fn add(&self, values: &[&str]) {
         self.change(values, |series| series.value += 1.0);
     }
 
     /// It is this.
-    pub(super) fn set(&self, values: &[&str], value: f64) {
+    pub fn set(&self, values: &[&str], value: f64) {
         self.change(values, |series| series.value = value);
     }
 
     /// It was this, once more.
-    pub(super) fn observe(&self, values: &[&str], value: f64) {
+    pub fn observe(&self, values: &[&str], value: f64) {
         let Kind::Histogram(edges) = self.kind else { return };
         let bucket = edges.iter().position(|edge| value <= *edge).unwrap_or(edges.len());
         self.change(values, |series| {
@@ -73,7 +75,7 @@ impl Family {
     }
 
     /// Writes it with all its series.
-    pub(super) fn write(&self, text: &mut String) {
+    pub fn write(&self, text: &mut String) {
         heading(text, self.name, self.help, self.kind);
         let all = self.series.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (values, series) in all {
@@ -106,7 +108,7 @@ fn histogram(
 }
 
 /// What stands before the samples of a metric.
-pub(super) fn heading(text: &mut String, name: &str, help: &str, kind: Kind) {
+pub fn heading(text: &mut String, name: &str, help: &str, kind: Kind) {
     let kind = match kind {
         Kind::Counter => "counter",
         Kind::Gauge => "gauge",
@@ -117,12 +119,12 @@ pub(super) fn heading(text: &mut String, name: &str, help: &str, kind: Kind) {
 }
 
 /// One sample.
-pub(super) fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+pub fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     let _ = writeln!(text, "{name}{} {value}", Braces(labels));
 }
 
 /// One that has no fraction.
-pub(super) fn whole(text: &mut String, name: &str, labels: &[(&str, &str)], value: u64) {
+pub fn whole(text: &mut String, name: &str, labels: &[(&str, &str)], value: u64) {
     let _ = writeln!(text, "{name}{} {value}", Braces(labels));
 }
 

@@ -5,7 +5,8 @@ use super::family::{Kind, heading, sample};
 /// Ticks in a second, as Linux counts a process's time: it tells this number to everybody, whatever it uses itself.
 const TICKS: f64 = 100.0;
 
-pub(super) fn write(text: &mut String) {
+/// Writes memory and CPU time of this process.
+pub fn write(text: &mut String) {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let numbers = [
         (

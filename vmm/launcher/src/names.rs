@@ -1,20 +1,29 @@
 //! Name servers and domains that a guest is told with its address.
 //!
+//! In a Pod they are the Pod's own: kubelet has read `dnsPolicy` and `dnsConfig` when it wrote the Pod's file. On a machine
+//! without a cluster they are read here:
+//!
 //! | `dnsPolicy` | begins with |
 //! |---|---|
 //! | none, `Default`, `ClusterFirst`, `ClusterFirstWithHostNet` | what this machine uses: there is no cluster to ask first |
 //! | `None` | nothing |
 //!
-//! `dnsConfig` comes behind it, as kubelet has it; `subdomain` makes the first search domain, the guest's own.
+//! `dnsConfig` comes behind it, as kubelet has it. In both places `subdomain` makes the first search domain, the guest's own.
 
-use corten_net::Resolver;
+use corten_link::Resolver;
 use corten_resources::types::VirtualMachineInstanceSpec;
 use corten_resources::validate::Finding;
 
 const PATH: &str = "spec.dnsConfig";
 
+/// What a guest is told in a Pod that uses what `pods` says.
+pub fn in_pod(spec: &VirtualMachineInstanceSpec, mut pods: Resolver) -> Resolver {
+    enter_subdomain(spec, &mut pods);
+    pods
+}
+
 /// What a guest is told, on a machine that uses what `of_host` says.
-pub(super) fn resolver(
+pub fn on_host(
     spec: &VirtualMachineInstanceSpec,
     of_host: impl FnOnce() -> Resolver,
 ) -> Result<Resolver, Finding> {
@@ -35,10 +44,14 @@ pub(super) fn resolver(
             return Err(Finding::invalid(format!("{PATH}.searches[{number}]"), message));
         }
     }
+    enter_subdomain(spec, &mut resolver);
+    Ok(resolver)
+}
+
+fn enter_subdomain(spec: &VirtualMachineInstanceSpec, resolver: &mut Resolver) {
     if let Some(subdomain) = spec.subdomain.as_deref().filter(|name| !name.is_empty()) {
         resolver.enter_subdomain(subdomain);
     }
-    Ok(resolver)
 }
 
 #[cfg(test)]
@@ -52,7 +65,7 @@ mod tests {
     }
 
     fn told(spec: Value) -> Result<Resolver, Finding> {
-        resolver(&serde_json::from_value(spec).unwrap(), host)
+        on_host(&serde_json::from_value(spec).unwrap(), host)
     }
 
     fn servers(resolver: &Resolver) -> Vec<String> {
@@ -80,6 +93,20 @@ mod tests {
         let told = told(spec).unwrap();
         assert_eq!(servers(&told), ["2001:db8::53"]);
         assert_eq!(told.search, ["web.own.example", "own.example"]);
+    }
+
+    #[test]
+    fn guest_in_a_pod_is_told_what_the_pod_uses_and_has_its_own_domain() {
+        let pods = Resolver::parse(
+            "search ns.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\n",
+        );
+        let spec = json!({"dnsPolicy": "None", "subdomain": "web",
+            "dnsConfig": {"nameservers": ["192.0.2.9"], "searches": ["twice.example"]}});
+        let told = in_pod(&serde_json::from_value(spec).unwrap(), pods.clone());
+        assert_eq!(servers(&told), ["10.96.0.10"]);
+        assert_eq!(told.search[..2], ["web.ns.svc.cluster.local", "ns.svc.cluster.local"]);
+        let plain = serde_json::from_value(json!({})).unwrap();
+        assert_eq!(in_pod(&plain, pods.clone()), pods);
     }
 
     #[test]
