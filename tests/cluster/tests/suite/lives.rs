@@ -16,7 +16,10 @@ fn vmi_with_nothing_to_boot_runs_until_its_button_is_pressed() -> Result<()> {
         let guest = Guest::new(bench, "nothing");
         guest.is_ready()?;
         let log = guest.says("waits for its power button")?;
-        ensure!(log.contains("there is no disk to boot from"), "it does not say what it looked for:\n{log}");
+        ensure!(
+            log.contains("there is no disk to boot from"),
+            "it does not say what it looked for:\n{log}"
+        );
         let log = guest.follow_log()?;
         assert_eq!(guest.is_ready()?["status"]["phase"], "Running");
         bench.run(&["delete", "--timeout=120s", "vmi", "nothing"])?;
