@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::cluster::Cluster;
 use crate::device_file;
+use crate::diagnosis::{self, Cases};
 use crate::door::{Keeper, Launchers, OpenUp, Surroundings};
 use crate::doors::Doors;
 use crate::grant::Devices;
@@ -42,6 +43,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
     let doors = Arc::new(Doors::new(&options.doors(), options.devices, options.launcher_user));
     let pod_resources = Arc::new(PodResources::new(&options.pod_resources()));
     let cluster = Cluster::new(client.clone(), &options.node_name);
+    let cases = Cases::default();
     let devices = Devices { kvm: options.kvm.clone(), userfaultfd: options.userfaultfd.clone() };
     find_again(&doors, &ledger);
 
@@ -56,6 +58,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
         pod_resources: Arc::clone(&pod_resources),
         cluster: cluster.clone(),
         devices: devices.clone(),
+        cases: cases.clone(),
         launchers: Launchers::default(),
         reports: Reports::new(cluster.clone()),
         open_up: OpenUp::new(options.launcher_user),
@@ -72,6 +75,7 @@ pub async fn run(options: Options, client: Client) -> Result<()> {
     let is_usable = move |_: &Path| devices.are_usable();
     parts.spawn(device_file::follow(options.kvm.clone(), is_usable, usable));
     parts.spawn(follow_kubelet(doors, ledger, pod_resources, cluster.clone()));
+    parts.spawn(diagnosis::tell(cases, cluster.clone()));
     let (pods, vmis) = (cluster.clone(), cluster);
     parts.spawn(async move { pods.watch_pods().await });
     parts.spawn(async move { vmis.watch_vmis().await });

@@ -7,10 +7,13 @@ use std::fmt::Debug;
 use std::pin::pin;
 
 use corten_resources::names::{NETWORK_STATUS_ANNOTATION, NODE_NAME_LABEL};
-use corten_resources::types::VirtualMachineInstance;
+use corten_resources::types::{ObjectMeta, VirtualMachineInstance};
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::events::v1::Event as K8sEvent;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
@@ -95,6 +98,56 @@ impl Cluster {
             Api::namespaced_with(self.client.clone(), namespace, &resource);
         let parameters = PatchParams::default();
         vmis.patch(&vmi.metadata.name, &parameters, &Patch::Merge(patch)).await.map(drop)
+    }
+
+    /// Tells an event of a VMI. A policy lets agents tell events of such objects only, in their node's name.
+    pub async fn tell(
+        &self,
+        vmi: &VirtualMachineInstance,
+        warns: bool,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), kube::Error> {
+        let event = event(&self.node, vmi, Timestamp::now(), (warns, reason, message));
+        let events: Api<K8sEvent> = Api::namespaced(self.client.clone(), &vmi.metadata.namespace);
+        events.create(&PostParams::default(), &event).await.map(drop)
+    }
+}
+
+/// Name of the agent as a writer of events. Policies know it.
+const CONTROLLER: &str = "corten-node-agent";
+
+fn event(
+    node: &str,
+    vmi: &VirtualMachineInstance,
+    now: Timestamp,
+    (warns, reason, message): (bool, &str, &str),
+) -> K8sEvent {
+    /// API servers refuse longer ones.
+    const LONGEST: usize = 1024;
+    let ObjectMeta { name, namespace, uid, .. } = &vmi.metadata;
+    K8sEvent {
+        metadata: kube::api::ObjectMeta {
+            name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+            namespace: Some(namespace.clone()),
+            ..Default::default()
+        },
+        regarding: Some(ObjectReference {
+            api_version: Some("kubevirt.io/v1".to_owned()),
+            kind: Some(VirtualMachineInstance::KIND.to_owned()),
+            name: Some(name.clone()),
+            namespace: Some(namespace.clone()),
+            uid: Some(uid.clone()),
+            ..Default::default()
+        }),
+        event_time: Some(MicroTime(now)),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(node.to_owned()),
+        action: Some(reason.to_owned()),
+        reason: Some(reason.to_owned()),
+        note: Some(message[..message.floor_char_boundary(LONGEST)].to_owned()),
+        type_: Some(if warns { "Warning" } else { "Normal" }.to_owned()),
+        ..Default::default()
     }
 }
 
@@ -271,6 +324,19 @@ mod tests {
             Event::Delete(2),
         ];
         assert_eq!(folded(events), [8]);
+    }
+
+    #[test]
+    fn event_is_of_the_vmi_in_the_nodes_name_and_not_too_long() {
+        let metadata = json!({"namespace": "n", "name": "v", "uid": "u"});
+        let vmi = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        let event =
+            event("node1", &vmi, Timestamp::UNIX_EPOCH, (true, "SyncFailed", &"ä".repeat(700)));
+        let regarding = event.regarding.unwrap();
+        assert_eq!(regarding.uid.as_deref(), Some("u"));
+        assert_eq!(regarding.kind.as_deref(), Some("VirtualMachineInstance"));
+        assert_eq!(event.reporting_instance.as_deref(), Some("node1"));
+        assert_eq!((event.type_.as_deref(), event.note.unwrap().len()), (Some("Warning"), 1024));
     }
 
     #[test]

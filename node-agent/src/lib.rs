@@ -18,6 +18,7 @@
 //! | [`door`] | the link to one launcher, and the actor that keeps it |
 //! | [`cluster`] | the agent's own view of Pods and VMIs |
 //! | [`status`] | what the agent writes on a VMI |
+//! | [`diagnosis`] | what keeps a VM from getting on, as conditions and events |
 //! | [`device_file`] | device files of the node, followed as they come and go |
 //! | [`grant`], [`seccomp`] | devices that are handed over; the system-call profile of launchers |
 //! | [`networks`] | interfaces of guests, wired in their Pods |
@@ -31,6 +32,7 @@
 pub mod agent;
 pub mod cluster;
 pub mod device_file;
+pub mod diagnosis;
 pub mod door;
 pub mod doors;
 pub mod grant;

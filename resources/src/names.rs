@@ -62,6 +62,20 @@ pub const REPORTED_LABELS: [&str; 1] = [NODE_NAME_LABEL];
 /// Annotations on VirtualMachineInstances that the operator alone writes. By them it judges whether a VM is dead: whoever
 /// wrote them could have a second one started beside the first.
 pub const REPORTED_ANNOTATIONS: [&str; 2] = [LAUNCH_ATTEMPT_ANNOTATION, BOOT_ID_ANNOTATION];
+/// Condition of VirtualMachineInstances, by the operator: it is over, and why. What led to it is kept here when its Pod is gone.
+pub const ENDED: &str = "Ended";
+/// Condition of VirtualMachineInstances, by the agent of the node: the node can do what the object says. It is there only
+/// while it cannot, as the operator's Synchronized.
+pub const NODE_SYNCHRONIZED: &str = "NodeSynchronized";
+/// Condition of VirtualMachineInstances, by the agent of the node: the guest was told to power off, and how.
+pub const GUEST_STOPPING: &str = "GuestStopping";
+/// Condition of VirtualMachineInstances, by the agent of the node: the guest runs, and its serial console has said nothing yet.
+pub const CONSOLE_SILENT: &str = "ConsoleSilent";
+/// Condition of VirtualMachineInstances, by the agent of the node: on its disks there is nothing that could be booted.
+pub const NOTHING_TO_BOOT: &str = "NothingToBoot";
+/// Conditions of the agent's that are there only while something is to be told. When the VM has ended they mean nothing.
+pub const AGENTS_CONDITIONS: [&str; 4] =
+    [NODE_SYNCHRONIZED, GUEST_STOPPING, CONSOLE_SILENT, NOTHING_TO_BOOT];
 /// On launcher Pods: name of the VirtualMachineInstance.
 pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 /// On Pods: the container that `kubectl logs` and `kubectl exec` take.

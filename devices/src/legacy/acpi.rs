@@ -85,6 +85,11 @@ impl Acpi {
         self.tell(|state| state.events |= events::POWER_BUTTON);
     }
 
+    /// Whether the guest was told of the power button and has not looked yet: nothing in it listens, or not now.
+    pub fn power_button_waits(&self) -> bool {
+        self.state().events & events::POWER_BUTTON != 0
+    }
+
     /// Tells the guest that there are new devices in these slots, one bit for each.
     pub fn slots_added(&self, slots: u32) {
         self.tell(|state| {
@@ -244,6 +249,19 @@ mod tests {
             assert_eq!(read_u32(&acpi, offset), wanted);
             assert_eq!(read_u32(&acpi, offset), 0);
         }
+    }
+
+    #[test]
+    fn power_button_waits_until_the_guest_has_looked() {
+        let acpi = acpi();
+        acpi.generation_changed();
+        assert!(!acpi.power_button_waits());
+        acpi.press_power_button();
+        assert!(acpi.power_button_waits());
+        read_u32(&acpi, SLOTS_ADDED);
+        assert!(acpi.power_button_waits());
+        read_u32(&acpi, EVENTS);
+        assert!(!acpi.power_button_waits());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::asker::Asked;
 use super::session::hash_of;
 use super::visits::excerpt;
 use super::{OpenUp, Session, SessionError, Told};
+use crate::diagnosis::Case;
 use crate::identity::Known;
 use crate::status::{Heeds, Report};
 
@@ -24,6 +25,8 @@ pub(super) struct Around {
     pub(super) known: watch::Receiver<Known>,
     /// What makes files the launcher's.
     pub(super) open_up: OpenUp,
+    /// What is told of a VM that does not get on.
+    pub(super) case: Case,
     /// Hash of the spec that it said it heeds.
     pub(super) applied: Option<String>,
     /// When it was connected to.
@@ -144,6 +147,14 @@ impl Attendance {
                 let agent = report.connected;
                 debug!(vmi, agent, "the launcher tells of its guest");
             }
+            ToAgent::Sign { sign } => {
+                info!(vmi, ?sign, "the launcher sees");
+                self.around.case.note(|facts| facts.see(sign));
+            }
+            ToAgent::Event { event } => {
+                info!(vmi, told = excerpt(&format!("{event:?}")), "the VM process tells");
+                self.around.case.note(|facts| facts.hear(&event));
+            }
             other => info!(vmi, told = excerpt(&format!("{other:?}")), "the launcher tells"),
         }
         Ok(())
@@ -244,6 +255,7 @@ mod tests {
     use super::super::{AskError, Asker};
     use super::*;
     use crate::cluster::Cluster;
+    use crate::diagnosis::Cases;
     use crate::ledger::Entry;
     use crate::status::{Facts, Reports};
 
@@ -298,6 +310,7 @@ mod tests {
             let around = Around {
                 known: cluster.known(),
                 open_up: OpenUp::new(107),
+                case: Cases::default().of(&entry),
                 applied: greeting.applied,
                 scheduled: Timestamp::now(),
             };

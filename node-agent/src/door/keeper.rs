@@ -20,6 +20,7 @@ use super::{
     connect,
 };
 use crate::cluster::Cluster;
+use crate::diagnosis::{Cases, Facts, Trouble, reason_of};
 use crate::doors::{DeviceId, Doors};
 use crate::grant::Devices;
 use crate::identity::{Holder, Identity, identify};
@@ -49,6 +50,8 @@ pub struct Surroundings {
     pub cluster: Cluster,
     /// What launchers are given.
     pub devices: Devices,
+    /// What is told of VMs that do not get on.
+    pub cases: Cases,
     /// Those that can be asked.
     pub launchers: Launchers,
     /// What is written on their VMIs.
@@ -92,15 +95,30 @@ impl Keeper {
         loop {
             let begun = Instant::now();
             let failure = self.visit(&directory, &mut shown).await.err();
+            let word = failure.as_ref().map(reason_of);
             let failure = failure.map(|error| excerpt(&format!("{error:#}")));
             let (is_news, pause) = visits.ended(failure.as_deref(), begun.elapsed());
             match failure {
                 _ if !is_news => {}
                 None => info!(device = %self.device, "the launcher has closed its link"),
-                Some(failure) => warn!(device = %self.device, "{failure}"),
+                Some(failure) => {
+                    warn!(device = %self.device, "{failure}");
+                    self.diagnose(word.unwrap_or_default(), failure).await;
+                }
             }
             sleep(pause).await;
         }
+    }
+
+    /// Tells on its object what keeps a launcher from being served, if it is known whose it is.
+    async fn diagnose(&self, reason: &'static str, message: String) {
+        let holder = self.holder(Instant::now()).await;
+        let Ok(identity) = identify(&holder, &self.around.cluster.known().borrow()) else { return };
+        let Identity { pod_uid, vmi } = identity;
+        let trouble = Trouble { reason, message };
+        self.around.cases.note(&vmi.metadata.uid, &pod_uid, |facts| {
+            facts.meet(trouble, Instant::now());
+        });
     }
 
     /// One visit: from the launcher's first answer to the end of its link.
@@ -202,7 +220,8 @@ impl Keeper {
             let connected = if ledger.was_started(&entry.pod_uid)? {
                 Connected::default()
             } else {
-                let mut wiring = Wiring { device: &self.device, cluster, shown };
+                let case = self.around.cases.of(&entry);
+                let mut wiring = Wiring { device: &self.device, cluster, case, shown };
                 let namespace = greeting.network_namespace.take();
                 match wiring.connect(&mut session, identity, namespace).await? {
                     Some(connected) => connected,
@@ -218,6 +237,8 @@ impl Keeper {
             self.around.ledger.start_once(&self.device, &entry)?;
             self.around.ledger.record(&self.device, &entry)?;
         }
+        let case = self.around.cases.of(&entry);
+        case.note(Facts::is_served);
         let report = self.around.reports.of(&entry);
         if let Some(interfaces) = interfaces {
             report.update(|facts| facts.interfaces = interfaces);
@@ -235,6 +256,7 @@ impl Keeper {
             Around {
                 known: self.around.cluster.known(),
                 open_up: self.around.open_up.clone(),
+                case,
                 applied: greeting.applied.clone(),
                 scheduled,
             },

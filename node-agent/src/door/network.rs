@@ -2,7 +2,7 @@
 //! in the way may be mended by somebody.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use corten_link::LinkError;
@@ -14,6 +14,7 @@ use super::keeper::why_not_start;
 use super::visits::excerpt;
 use super::{Session, SessionError};
 use crate::cluster::Cluster;
+use crate::diagnosis::{Case, Trouble, of_stage};
 use crate::doors::DeviceId;
 use crate::identity::{Identity, Known};
 use crate::networks::{self, Connected, NetworkError, ShownNamespace};
@@ -26,6 +27,8 @@ const AGAIN_AT_LATEST: Duration = Duration::from_secs(8);
 pub(super) struct Wiring<'a> {
     pub(super) device: &'a DeviceId,
     pub(super) cluster: &'a Cluster,
+    /// Where it is told what is in the way.
+    pub(super) case: Case,
     /// What launchers of this allocation have shown before.
     pub(super) shown: &'a mut ShownNamespace,
 }
@@ -65,6 +68,10 @@ impl Wiring<'_> {
                             device = %self.device, namespace = vmi.namespace, vmi = vmi.name, interface, %stage,
                             "the guest is not connected yet: {error}"
                         );
+                        let (reason, message) = (of_stage(stage), error.clone());
+                        self.case.note(|facts| {
+                            facts.meet(Trouble { reason, message }, Instant::now());
+                        });
                         (said, pause) = (error, AGAIN_AFTER);
                     }
                 }

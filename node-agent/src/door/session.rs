@@ -143,6 +143,8 @@ impl Session {
             vmi: object,
             grace_seconds: u32::try_from(grace).unwrap_or(u32::MAX),
             interfaces: interfaces.clone(),
+            capacities: vmi.claim_capacities(),
+            node: vmi.status.node_name.clone(),
             roles,
         };
         match self.send(&start, descriptors) {
@@ -325,7 +327,11 @@ mod tests {
                 "labels": {"l": "v"}, "annotations": {"a": "x".repeat(70_000)},
             },
             "spec": {"terminationGracePeriodSeconds": 7, "hostname": "kept"},
-            "status": {"phase": "Scheduling"},
+            "status": {
+                "phase": "Scheduling", "nodeName": "node-1",
+                "volumeStatus": [{"name": "data", "target": "", "persistentVolumeClaimInfo": {
+                    "capacity": {"storage": "2Gi"}, "requests": {"storage": "1Gi"}}}],
+            },
         }))
         .unwrap()
     }
@@ -349,8 +355,11 @@ mod tests {
             unreachable!()
         };
         let (start, grant) = launcher.receive().unwrap().unwrap();
-        let ToLauncher::Start { vmi, grace_seconds, .. } = start else { unreachable!() };
-        assert_eq!(grace_seconds, 7);
+        let ToLauncher::Start { vmi, grace_seconds, capacities, node, .. } = start else {
+            unreachable!()
+        };
+        assert_eq!((grace_seconds, node.as_deref()), (7, Some("node-1")));
+        assert_eq!(capacities, BTreeMap::from([("data".to_owned(), 1 << 30)]));
         assert_eq!(vmi["metadata"], json!({"namespace": "n", "name": "v", "uid": "u"}));
         assert_eq!((&vmi["spec"]["hostname"], vmi.get("status")), (&json!("kept"), None));
         assert!(grant.contains_key(&Role::kvm()));

@@ -136,7 +136,16 @@ mod tests {
 
     fn info() -> Info {
         let (state, open_ports) = (RunState::Running, Vec::new());
-        Info { machine_version: 1, state, vcpus: 1, memory: 7, resets: 0, open_ports, boot: None }
+        Info {
+            machine_version: 1,
+            state,
+            vcpus: 1,
+            memory: 7,
+            resets: 0,
+            open_ports,
+            boot: None,
+            button_waits: false,
+        }
     }
 
     /// An asker whose launcher answers so.

@@ -35,6 +35,7 @@ fn answer() -> VmAnswer {
         resets: 0,
         open_ports: Vec::new(),
         boot: None,
+        button_waits: false,
     };
     let disk = |reads| DiskCounters { reads, read_bytes: 4096, ..DiskCounters::default() };
     let network =

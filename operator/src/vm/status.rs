@@ -6,6 +6,7 @@ use super::restart;
 use super::strategy::take_up;
 use crate::control::conditions;
 use corten_resources::cluster::{VirtualMachine, VirtualMachineInstance};
+use corten_resources::names::ENDED;
 use corten_resources::types::{ConditionStatus, VirtualMachineInstanceSpec, VirtualMachineStatus};
 use jiff::Timestamp;
 
@@ -16,8 +17,11 @@ pub(super) const FAILURE: &str = "Failure";
 /// Condition: it was changed, and the instance that runs is not what it says. There only while that is so.
 pub(super) const RESTART_REQUIRED: &str = "RestartRequired";
 
+/// Condition: how its last instance ended. It stays when the instance is gone, whose own conditions go with it.
+pub(super) const LAST_END: &str = "LastInstanceEnded";
+
 /// Conditions of its own; every other one is a copy of the instance's.
-const OWN: [&str; 4] = [READY, FAILURE, RESTART_REQUIRED, "ManualRecoveryRequired"];
+const OWN: [&str; 5] = [READY, FAILURE, RESTART_REQUIRED, LAST_END, "ManualRecoveryRequired"];
 
 /// What the instance tells.
 pub(super) fn follow(
@@ -31,9 +35,13 @@ pub(super) fn follow(
     all.retain(|condition| OWN.contains(&condition.kind.as_str()) || is_theirs(&condition.kind));
     let copied = |kind: &str| kind == READY || !OWN.contains(&kind);
     for condition in theirs.iter().filter(|condition| copied(&condition.kind)) {
+        let mut condition = condition.clone();
+        if condition.kind == ENDED {
+            LAST_END.clone_into(&mut condition.kind);
+        }
         match all.iter_mut().find(|known| known.kind == condition.kind) {
-            Some(known) => known.clone_from(condition),
-            None => all.push(condition.clone()),
+            Some(known) => *known = condition,
+            None => all.push(condition),
         }
     }
     if !is_theirs(READY) {
@@ -143,6 +151,30 @@ mod tests {
         assert_eq!(kinds(&status), [("Ready", False)]);
         assert_eq!(status.conditions[0].reason.as_deref(), Some("VMINotExists"));
         assert_eq!((status.created, status.ready), (None, None));
+    }
+
+    #[test]
+    fn how_the_last_instance_ended_stays_until_the_next_one_ends() {
+        let ended = |reason: &str| {
+            running(|vmi| {
+                vmi["status"]["conditions"] = json!([{ "type": "Ended", "status": "True", "reason": reason, "message": "why" }]);
+            })
+        };
+        let mut status = VirtualMachineStatus::default();
+        let told = |status: &VirtualMachineStatus| {
+            assert!(conditions::get(&status.conditions, ENDED).is_none());
+            conditions::get(&status.conditions, LAST_END).and_then(|last| last.reason.clone())
+        };
+        follow(&mut status, Some(&running(|_| ())), now(0));
+        assert_eq!(told(&status), None);
+        follow(&mut status, Some(&ended("Panicked")), now(1));
+        assert_eq!(told(&status).as_deref(), Some("Panicked"));
+        for instance in [None, Some(starting()), Some(running(|_| ()))] {
+            follow(&mut status, instance.as_ref(), now(2));
+            assert_eq!(told(&status).as_deref(), Some("Panicked"));
+        }
+        follow(&mut status, Some(&ended("PoweredOff")), now(3));
+        assert_eq!(told(&status).as_deref(), Some("PoweredOff"));
     }
 
     #[test]

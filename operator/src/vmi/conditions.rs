@@ -4,8 +4,10 @@ use super::claims::standing;
 use super::ending::{container, disruption};
 use super::fate::node_name;
 use super::gate::is_opening;
+use super::notice::Notice;
 use super::observe::{Observed, Said};
 use super::status::{self, NOT_RUNNING, set};
+use super::{going, kvm, linking};
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::types::{ConditionStatus, Phase};
 use jiff::{SignedDuration, Timestamp};
@@ -13,6 +15,9 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition};
 
 /// How long a Pod on a node may take until somebody asks why its container is not there, and what it waits for.
 pub(super) const PATIENCE: SignedDuration = SignedDuration::from_secs(3);
+
+/// Why a Pod has no node, in the scheduler's word.
+pub(super) const UNSCHEDULABLE: &str = "Unschedulable";
 
 /// Sets what follows from a Pod whose node, as far as it has one, answers.
 ///
@@ -24,12 +29,18 @@ pub(super) fn follow(
     now: Timestamp,
 ) {
     let before = vmi.status.conditions.clone();
-    if let Some(why) = unscheduled(pod) {
-        set(vmi, status::POD_SCHEDULED, ConditionStatus::False, Some(why), now);
+    if let Some((reason, said)) = unscheduled(pod) {
+        let nowhere = kvm::nowhere(&observed.all_nodes).filter(|_| reason == UNSCHEDULABLE);
+        let message = nowhere.map(|why| format!("{why}; the scheduler says: {said}"));
+        let why = Some((reason, message.as_deref().unwrap_or(said)));
+        set(vmi, status::POD_SCHEDULED, ConditionStatus::False, why, now);
     }
     let claims = standing(&vmi.spec, &observed.claims);
     provision(vmi, pod, &claims.pending, now);
-    match stuck(pod, observed.said.as_ref()) {
+    let stuck = stuck(pod, observed.said.as_ref());
+    let waits = linking::hindrance(vmi, pod, observed.node_of(pod), now);
+    let waits = waits.as_ref().map(|(reason, message)| (*reason, message.as_str()));
+    match stuck.or(waits) {
         Some(why) => set(vmi, status::SYNCHRONIZED, ConditionStatus::False, Some(why), now),
         None => status::clear(vmi, status::SYNCHRONIZED),
     }
@@ -75,7 +86,9 @@ fn ready(vmi: &mut VirtualMachineInstance, pod: &Pod, now: Timestamp) {
         None => "the Pod is being deleted".to_owned(),
     };
     let of_pod = condition(pod, "Ready");
+    let slow = going::told(vmi, pod, now);
     let why = match (vmi.status.phase, of_pod) {
+        _ if slow.is_some() => slow.as_ref().map(|(reason, message)| (*reason, message.as_str())),
         _ if going => Some(("PodTerminating", terminating.as_str())),
         (Phase::Running, Some(ready)) if ready.status == "True" => None,
         // Comes with the next word of kubelet, and is not worth a write of its own.
@@ -93,15 +106,57 @@ fn ready(vmi: &mut VirtualMachineInstance, pod: &Pod, now: Timestamp) {
     set(vmi, status::READY, is_ready, why, now);
 }
 
+/// What of these conditions is worth an event: what was not there before, and nobody else tells of the object.
+pub(super) fn news(before: &VirtualMachineInstance, after: &VirtualMachineInstance) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let says = |vmi: &VirtualMachineInstance, kind: &str| {
+        let said = vmi.status.condition(kind)?;
+        let why = (said.reason.clone()?, said.message.clone().unwrap_or_default());
+        (said.status == ConditionStatus::False).then_some(why)
+    };
+    // One after the other may be in the way; each time that nothing was, it is told.
+    if let Some((reason, message)) = says(after, status::SYNCHRONIZED)
+        && says(before, status::SYNCHRONIZED).is_none()
+    {
+        notices.push(Notice::warning("SyncFailed", format!("{reason}: {message}")));
+    }
+    let nowhere =
+        |vmi| says(vmi, status::POD_SCHEDULED).filter(|(_, told)| told.starts_with(kvm::NOWHERE));
+    if let Some((_, message)) = nowhere(after)
+        && nowhere(before).is_none()
+    {
+        notices.push(Notice::warning("NoNodeWithKvm", message));
+    }
+    notices.extend(stopping_news(before, after));
+    notices
+}
+
+/// The same of a guest that takes its time to power off, which is no failure.
+pub(super) fn stopping_news(
+    before: &VirtualMachineInstance,
+    after: &VirtualMachineInstance,
+) -> Option<Notice> {
+    let reason = status::reason(after, status::READY)?;
+    if status::reason(before, status::READY) == Some(reason) {
+        return None;
+    }
+    let message = after.status.condition(status::READY)?.message.clone().unwrap_or_default();
+    match reason {
+        going::SLOW => Some(Notice::normal(going::SLOW, message)),
+        going::STUCK => Some(Notice::warning(going::STUCK, message)),
+        _ => None,
+    }
+}
+
 pub(super) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
 }
 
-fn unscheduled(pod: &Pod) -> Option<(&str, &str)> {
+pub(super) fn unscheduled(pod: &Pod) -> Option<(&str, &str)> {
     let condition =
         condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
     Some((
-        condition.reason.as_deref().unwrap_or("Unschedulable"),
+        condition.reason.as_deref().unwrap_or(UNSCHEDULABLE),
         condition.message.as_deref().unwrap_or_default(),
     ))
 }

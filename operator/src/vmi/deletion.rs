@@ -1,13 +1,18 @@
 //! A VirtualMachineInstance that is being deleted: first its Pods end, then they are let go, then it is. Pure.
 
+use super::conditions::stopping_news;
 use super::ending;
 use super::fate::{Fate, fate_on, node_name};
 use super::notice::Notice;
 use super::observe::Observed;
-use super::plan::{LOOK_AGAIN, Plan, fate_of, is_going, is_of, node_lost, pod_gone, unresponsive};
-use super::status;
+use super::plan::{
+    LOOK_AGAIN, Plan, fate_of, is_going, is_of, node_lost, pod_gone, told, unresponsive,
+};
+use super::{going, status};
 use corten_resources::cluster::VirtualMachineInstance;
+use corten_resources::types::ConditionStatus;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +45,7 @@ pub(super) fn delete(
                 let node = node_name(pod).unwrap_or_default().to_owned();
                 unresponsive(vmi, &node, now, plan);
             }
-            Fate::Alive => {}
+            Fate::Alive => slow(vmi, pod, now, plan),
         }
         waiting = true;
         if !is_going(pod) {
@@ -74,6 +79,8 @@ pub(super) fn delete(
         let ending = pod.and_then(|pod| ending::ending(pod, vmi.spec.grace_period()));
         let ending = ending.or_else(|| proof.map(node_lost)).unwrap_or_else(pod_gone);
         status::end(vmi, &ending, now);
+        // Its end is what was asked for.
+        plan.notices.push(Notice::normal("Stopped", told(&ending)));
     }
     if plan.release.is_empty() {
         status::release(vmi);
@@ -81,4 +88,12 @@ pub(super) fn delete(
         // One after the other: nobody would look after a Pod whose object is gone.
         plan.look_again(AFTER_PODS);
     }
+}
+
+/// Its guest takes its time to power off. Told once.
+fn slow(vmi: &mut VirtualMachineInstance, pod: &Pod, now: Timestamp, plan: &mut Plan) {
+    let Some((reason, message)) = going::told(vmi, pod, now) else { return };
+    let before = vmi.clone();
+    status::set(vmi, status::READY, ConditionStatus::False, Some((reason, &message)), now);
+    plan.notices.extend(stopping_news(&before, vmi));
 }

@@ -1,10 +1,10 @@
 //! How a launcher Pod ended, and what that says of its VirtualMachineInstance. Pure.
 
+use super::last_words::LastWords;
 use corten_resources::names::LAUNCHER_CONTAINER;
 use corten_resources::types::Phase;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
-use serde::Deserialize;
 use std::time::Duration;
 
 /// Exit status of a VM that was ended from outside.
@@ -17,8 +17,10 @@ pub struct Ending {
     pub phase: Phase,
     /// In one word.
     pub reason: String,
-    /// For people.
+    /// For people: what happened, and what to do.
     pub message: String,
+    /// The last lines of the guest's console; empty if nobody knows them.
+    pub console: String,
 }
 
 /// A Pod that came to nothing before its VM ran, for reasons that are not the VM's.
@@ -28,15 +30,6 @@ pub struct Setback {
     pub reason: String,
     /// For people.
     pub message: String,
-}
-
-/// What the launcher writes as its termination message.
-#[derive(Deserialize)]
-struct TerminationMessage {
-    reason: String,
-    text: String,
-    #[serde(default)]
-    detail: Option<String>,
 }
 
 /// The launcher's container, as kubelet reports it.
@@ -149,7 +142,7 @@ pub(super) fn ending(pod: &core::Pod, grace: Duration) -> Option<Ending> {
         let message = status.and_then(|status| status.message.clone());
         let message =
             message.unwrap_or_else(|| format!("the Pod ended without its container ({reason})"));
-        Ending { phase: Phase::Failed, reason, message }
+        Ending { phase: Phase::Failed, reason, message, console: String::new() }
     } else {
         return None;
     };
@@ -168,6 +161,7 @@ fn of_container(end: &core::ContainerStateTerminated, grace: Duration) -> Ending
             phase: Phase::Failed,
             reason: "OOMKilled".to_owned(),
             message: message.to_owned(),
+            console: String::new(),
         };
     }
     let phase = match end.exit_code {
@@ -177,17 +171,14 @@ fn of_container(end: &core::ContainerStateTerminated, grace: Duration) -> Ending
         _ => Phase::Failed,
     };
     let text = end.message.as_deref().unwrap_or_default();
-    match serde_json::from_str::<TerminationMessage>(text) {
-        Ok(said) => Ending {
-            phase,
-            reason: camel_case(&said.reason),
-            message: match said.detail.filter(|detail| !detail.is_empty()) {
-                Some(detail) => format!("{}: {detail}", said.text),
-                None => said.text,
-            },
-        },
+    match LastWords::read(text) {
+        Some(LastWords { reason, message, console }) => {
+            // The lines are what led to an end that nobody wanted.
+            let console = if phase == Phase::Failed { console } else { String::new() };
+            Ending { phase, reason, message, console }
+        }
         // The launcher never came so far, or died of a signal: what kubelet knows has to do.
-        Err(_) => Ending {
+        None => Ending {
             phase,
             reason: end.reason.clone().unwrap_or_else(|| "Ended".to_owned()),
             message: match text {
@@ -195,19 +186,9 @@ fn of_container(end: &core::ContainerStateTerminated, grace: Duration) -> Ending
                 "" => format!("the launcher ended with status {}", end.exit_code),
                 text => format!("the launcher ended with status {}: {text}", end.exit_code),
             },
+            console: String::new(),
         },
     }
-}
-
-/// `triple-fault` as `TripleFault`: reasons in status are one word.
-fn camel_case(kebab: &str) -> String {
-    let mut word = String::with_capacity(kebab.len());
-    for part in kebab.split('-') {
-        let mut letters = part.chars();
-        word.extend(letters.next().map(|first| first.to_ascii_uppercase()));
-        word.push_str(letters.as_str());
-    }
-    word
 }
 
 #[cfg(test)]
@@ -252,7 +233,8 @@ mod tests {
                 &json!({ "exitCode": status, "reason": "Error", "message": message(said) }),
                 grace,
             );
-            assert_eq!(found, (phase, reason.to_owned(), "it ended".to_owned()));
+            assert_eq!((found.0, found.1.as_str()), (phase, reason));
+            assert!(found.2.starts_with("it ended"), "{}", found.2);
         }
     }
 
@@ -260,7 +242,24 @@ mod tests {
     fn the_detail_of_a_termination_message_is_shown() {
         let message = json!({ "reason": "not-started", "text": "the VM could not be started", "detail": "no kernel at /boot/k" });
         let found = end(&json!({ "exitCode": 84, "message": message.to_string() }), GRACE);
-        assert_eq!(found.2, "the VM could not be started: no kernel at /boot/k");
+        assert!(found.2.starts_with("the VM could not be started: no kernel at /boot/k"));
+    }
+
+    #[test]
+    fn the_last_lines_of_a_console_are_those_of_a_failure() {
+        let said =
+            |reason| json!({ "reason": reason, "text": "it ended", "console": "one\ntwo\n" });
+        for (status, reason, console) in [(81, "panicked", "one\ntwo"), (0, "powered-off", "")] {
+            let ended = exited(&json!({ "exitCode": status, "message": said(reason).to_string() }));
+            assert_eq!(ending(&ended, GRACE).unwrap().console, console, "{reason}");
+        }
+    }
+
+    #[test]
+    fn fields_that_are_not_known_do_not_disturb() {
+        let message = json!({ "reason": "panicked", "text": "it panicked", "detail": "", "console": "Kernel panic\nlast", "later": {} });
+        let found = end(&json!({ "exitCode": 81, "message": message.to_string() }), GRACE);
+        assert_eq!((found.0, found.1.as_str()), (Phase::Failed, "Panicked"));
     }
 
     #[test]

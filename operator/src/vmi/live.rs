@@ -9,7 +9,7 @@ use super::observe::{Observed, attempt};
 use super::plan::{
     LOOK_AGAIN, Plan, end, fate_of, is_going, is_of, node_lost, pod_gone, unresponsive,
 };
-use super::{NO_IMAGES, claims, status};
+use super::{NO_IMAGES, claims, linking, status};
 use crate::pod::lacks_images;
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::names::{BOOT_ID_ANNOTATION, LAUNCH_ATTEMPT_ANNOTATION};
@@ -78,7 +78,9 @@ pub(super) fn live(
     if node_name(pod).is_some() {
         claims::show(vmi, &observed.claims);
     }
+    let before = vmi.clone();
     conditions::follow(vmi, pod, observed, now);
+    plan.notices.extend(conditions::news(&before, vmi));
     plan.gate = gate(vmi, pod, now).map(|said| (Arc::clone(pod), said));
     come_up(vmi, pod, observed, now, plan);
 }
@@ -93,6 +95,12 @@ fn come_up(
 ) {
     if let Some(waited) = awaited_for(pod, now) {
         plan.look_again(left(PATIENCE, waited).unwrap_or(ASK_AGAIN));
+    }
+    if let Some(due) = linking::due(vmi, pod, now) {
+        plan.look_again(due);
+    }
+    if is_going(pod) {
+        plan.look_again(LOOK_AGAIN);
     }
     if node_name(pod).is_none() && !claims::standing(&vmi.spec, &observed.claims).pending.is_empty()
     {

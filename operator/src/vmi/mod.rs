@@ -23,7 +23,10 @@
 //! | `plan` | what is to be done; `start` without a Pod, `live` with one, `deletion` |
 //! | `status`, `conditions` | what is written on the object |
 //! | `fate` | whether a launcher may still be running: proof of death only |
-//! | `ending` | how a Pod ended, and whether that is the end |
+//! | `ending`, `last_words` | how a Pod ended, and whether that is the end; what its launcher wrote |
+//! | `going` | a guest that takes its time to power off |
+//! | `linking` | a container that runs while its VM does not: who is not there |
+//! | `kvm` | which nodes offer KVM, where none is found for a Pod |
 //! | `gate` | whether its Pod may be ready |
 //! | `claims` | how the claims of volumes stand |
 //! | `orphans` | Pods whose object is gone |
@@ -37,6 +40,10 @@ mod deletion;
 mod ending;
 mod fate;
 mod gate;
+mod going;
+mod kvm;
+mod last_words;
+mod linking;
 mod live;
 mod notice;
 mod observe;

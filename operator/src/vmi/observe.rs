@@ -1,7 +1,7 @@
 //! What there is of a VirtualMachineInstance. Reads only.
 
 use super::claims::used;
-use super::conditions::{PATIENCE, awaited_for};
+use super::conditions::{PATIENCE, awaited_for, unscheduled};
 use super::fate::node_name;
 use super::plan::{LOOK_AGAIN, created_by, is_held};
 use crate::failure::chain;
@@ -32,6 +32,8 @@ pub struct Observed {
     pub nodes: BTreeMap<String, Arc<Node>>,
     /// Claims that its volumes use, as far as they are there.
     pub claims: Claims,
+    /// Every node, if the scheduler finds none for the Pod.
+    pub all_nodes: Vec<Arc<Node>>,
     /// What was last said about a Pod whose container is not coming.
     pub said: Option<Said>,
 }
@@ -122,7 +124,9 @@ pub(super) async fn observe(
         }
         _ => None,
     };
-    Ok(Observed { pod, earlier, left, nodes, claims, said })
+    let unplaced = pod.as_ref().and_then(|pod| unscheduled(pod)).is_some();
+    let all_nodes = if unplaced { stores.nodes.state() } else { Vec::new() };
+    Ok(Observed { pod, earlier, left, nodes, claims, all_nodes, said })
 }
 
 /// Pods of objects that had the name before: their VM has the same disks.

@@ -3,6 +3,7 @@
 use super::deletion::delete;
 use super::ending::Ending;
 use super::fate::{Fate, fate};
+use super::last_words::for_event;
 use super::live::live;
 use super::notice::Notice;
 use super::observe::Observed;
@@ -113,12 +114,18 @@ pub(super) fn end(
     plan: &mut Plan,
 ) {
     status::end(vmi, ending, now);
-    let message =
-        format!("The VirtualMachineInstance ended ({}): {}", ending.reason, ending.message);
+    let message = told(ending);
     plan.notices.push(match ending.phase {
         Phase::Succeeded => Notice::normal("Stopped", message),
         _ => Notice::warning("Stopped", message),
     });
+}
+
+/// How it ended, for an event.
+pub(super) fn told(ending: &Ending) -> String {
+    let message =
+        format!("The VirtualMachineInstance ended ({}): {}", ending.reason, ending.message);
+    for_event(&message, &ending.console)
 }
 
 /// Its Pod is gone, and with it how it ended.
@@ -127,6 +134,7 @@ pub(super) fn pod_gone() -> Ending {
         phase: Phase::Failed,
         reason: "PodDeleted".to_owned(),
         message: "the launcher Pod was deleted, and nobody saw how it ended".to_owned(),
+        console: String::new(),
     }
 }
 
@@ -136,6 +144,7 @@ pub(super) fn node_lost(proof: super::fate::Proof) -> Ending {
         phase: Phase::Failed,
         reason: super::NODE_UNRESPONSIVE.to_owned(),
         message: format!("the VM ended with its node: {}", proof.text()),
+        console: String::new(),
     }
 }
 

@@ -3,11 +3,13 @@
 //! Who else writes what is in `docs/operator.md`.
 
 use super::ending::Ending;
+use super::last_words::with_console;
 use crate::pod::memory_overhead;
 use corten_resources::Quantity;
 use corten_resources::cluster::VirtualMachineInstance;
 use corten_resources::names::{
-    BOOT_ID_ANNOTATION, LAUNCHER_USER, NODE_NAME_LABEL, VMI_FINALIZER, VMI_FINALIZER_OLD,
+    AGENTS_CONDITIONS, BOOT_ID_ANNOTATION, ENDED, LAUNCHER_USER, NODE_NAME_LABEL, VMI_FINALIZER,
+    VMI_FINALIZER_OLD,
 };
 use corten_resources::types::{Condition, ConditionStatus, Phase, PhaseTransition};
 use jiff::Timestamp;
@@ -127,6 +129,7 @@ pub(super) fn unbind(vmi: &mut VirtualMachineInstance) {
     vmi.status.active_pods.clear();
     vmi.labels_mut().remove(NODE_NAME_LABEL);
     vmi.annotations_mut().remove(BOOT_ID_ANNOTATION);
+    clear_agents(vmi);
 }
 
 /// The boot in which its launcher was seen running.
@@ -140,8 +143,16 @@ pub(super) fn end(vmi: &mut VirtualMachineInstance, ending: &Ending, now: Timest
     enter(vmi, ending.phase, now);
     vmi.status.reason = Some(ending.reason.clone());
     set(vmi, READY, ConditionStatus::False, Some((NOT_RUNNING.0, &ending.message)), now);
+    let whole = with_console(&ending.message, &ending.console);
+    set(vmi, ENDED, ConditionStatus::True, Some((&ending.reason, &whole)), now);
     clear(vmi, SYNCHRONIZED);
     clear(vmi, PROVISIONING);
+    clear_agents(vmi);
+}
+
+/// What the agent said was in the way of this Pod's VM is in nobody's way any more, and the agent has no part in it.
+fn clear_agents(vmi: &mut VirtualMachineInstance) {
+    AGENTS_CONDITIONS.iter().for_each(|kind| clear(vmi, kind));
 }
 
 /// Sets a condition; its time changes only with its status. The list is also others': theirs stay as they are.

@@ -3,7 +3,9 @@
 use super::claims::{CDI, used};
 use super::fate::{answers, boot_id, is_out_of_service};
 use corten_resources::cluster::VirtualMachineInstance;
-use corten_resources::names::{APP_LABEL, LAUNCHER};
+use corten_resources::names::{
+    APP_LABEL, HEARTBEAT_ANNOTATION, KVM_RESOURCE, LAUNCHER, SCHEDULABLE_LABEL,
+};
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -127,16 +129,21 @@ fn slim_node(node: &mut core::Node) {
     let status = node.status.take().unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let boot_id = status.node_info.map(|info| info.boot_id).unwrap_or_default();
+    let devices = status.allocatable.map(|mut all| {
+        all.retain(|resource, _| resource == KVM_RESOURCE);
+        all
+    });
     node.status = Some(core::NodeStatus {
         conditions: Some(conditions.into_iter().filter(|one| one.type_ == "Ready").collect()),
         node_info: Some(core::NodeSystemInfo { boot_id, ..Default::default() }),
+        allocatable: devices,
         ..Default::default()
     });
     let taints = node.spec.take().and_then(|spec| spec.taints);
     node.spec = Some(core::NodeSpec { taints, ..Default::default() });
     node.managed_fields_mut().clear();
-    node.annotations_mut().clear();
-    node.labels_mut().clear();
+    node.annotations_mut().retain(|key, _| key == HEARTBEAT_ANNOTATION);
+    node.labels_mut().retain(|key, _| key == SCHEDULABLE_LABEL);
 }
 
 fn slim_claim(claim: &mut core::PersistentVolumeClaim) {
@@ -176,6 +183,7 @@ mod tests {
     use super::*;
     use crate::vmi::testing::{claim, minimal_vmi, node, now};
     use serde_json::json;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_node_is_news_when_it_falls_silent_is_fenced_boots_or_goes() {
@@ -217,7 +225,9 @@ mod tests {
     #[test]
     fn what_is_kept_of_a_node_tells_the_same() {
         let mut slim = node("a", |node| {
-            node["metadata"]["labels"] = json!({ "a": "b" });
+            node["metadata"]["labels"] = json!({ "a": "b", SCHEDULABLE_LABEL: "false" });
+            node["metadata"]["annotations"] = json!({ "a": "b", HEARTBEAT_ANNOTATION: "then" });
+            node["status"]["allocatable"] = json!({ "cpu": "4", KVM_RESOURCE: "0" });
             node["spec"]["taints"] =
                 json!([{ "key": "node.kubernetes.io/out-of-service", "effect": "NoExecute" }]);
             node["status"]["images"] = json!([{ "names": ["x"] }]);
@@ -225,10 +235,12 @@ mod tests {
         let before = facts(&slim);
         slim_node(&mut slim);
         assert_eq!(facts(&slim), before);
-        assert!(
-            slim.status.unwrap().images.is_none()
-                && slim.metadata.labels.is_none_or(|all| all.is_empty())
-        );
+        let keys = |all: &BTreeMap<String, String>| all.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(slim.labels()), [SCHEDULABLE_LABEL]);
+        assert_eq!(keys(slim.annotations()), [HEARTBEAT_ANNOTATION]);
+        let status = slim.status.unwrap();
+        assert!(status.images.is_none());
+        assert_eq!(status.allocatable.unwrap().into_keys().collect::<Vec<_>>(), [KVM_RESOURCE]);
     }
 
     #[test]

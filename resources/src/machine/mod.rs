@@ -1,5 +1,6 @@
 //! What a VirtualMachineInstance asks for, with its defaults. Pure: operator, agent, launcher and CLI read it alike.
 
+mod claims;
 mod devices;
 pub mod limits;
 mod source;

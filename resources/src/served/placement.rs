@@ -1,7 +1,7 @@
 //! The specification itself: node, life cycle, names, probes.
 
 use super::Support::{Harmless, Only, Partly, Refused, Served, Values};
-use super::{Entry, alone, both, each};
+use super::{Entry, both, each};
 
 const ONE_NODE: &str = "there is one node";
 const NO_POD: &str = "there is no Pod";
@@ -74,7 +74,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     both("spec.resourceClaims", Refused("devices of the node are not given to guests")),
     each("spec.schedulerName", Harmless(ONE_NODE), Served),
     each("spec.serviceAccountName", Harmless(NO_POD), Served),
-    alone("spec.startStrategy", Only(&["Paused"])),
+    both("spec.startStrategy", Only(&["Paused"])),
     both("spec.subdomain", Served),
     both("spec.terminationGracePeriodSeconds", Served),
     each("spec.tolerations.effect", Harmless(ONE_NODE), Served),

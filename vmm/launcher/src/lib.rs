@@ -12,11 +12,13 @@
 //!     +------------------+------- SIGTERM, kill, anything missing --------------------+
 //! ```
 //!
-//! The guest's agent, if it has one, is asked how the guest is and has its clock set ([`guest_agent`]).
+//! The guest's agent, if it has one, is asked how the guest is and has its clock set ([`guest_agent`]). What the guest says on its
+//! serial console goes into the Pod's log ([`console`]). Once the VM process runs the launcher is locked in ([`sandbox`]).
 //!
 //! One thread, one loop over descriptors ([`launcher`]); nothing in it blocks. When it ends, its exit status is that of
 //! [`corten_link::EndReason`] and the reason stands in the Pod's termination message ([`termination`]).
 
+pub mod console;
 pub mod door;
 pub mod guest_agent;
 pub mod image;
@@ -26,6 +28,7 @@ pub mod machine;
 pub mod names;
 pub mod options;
 pub mod prepare;
+pub mod sandbox;
 pub mod stop;
 pub mod termination;
 pub mod vmm;

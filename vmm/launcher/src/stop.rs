@@ -43,12 +43,33 @@ enum Cause {
 pub struct Stop {
     grace: Duration,
     phase: Phase,
+    /// The power button was pressed on the way.
+    is_pressed: bool,
+    /// Whether something in the guest has taken notice of it, as far as that is known.
+    noticed: Option<bool>,
 }
 
 impl Stop {
     /// Not on its way. `grace` is what the guest gets from the power button to the kill.
     pub fn new(grace: Duration) -> Self {
-        Self { grace, phase: Phase::Going }
+        Self { grace, phase: Phase::Going, is_pressed: false, noticed: None }
+    }
+
+    /// Another grace period, unless it has begun: that must not move the deadline.
+    pub fn set_grace(&mut self, grace: Duration) {
+        if self.phase == Phase::Going {
+            self.grace = grace;
+        }
+    }
+
+    /// Whether the guest was asked by the power button to switch itself off.
+    pub fn is_pressed(&self) -> bool {
+        self.is_pressed
+    }
+
+    /// The guest has taken notice of the power button, or not yet.
+    pub fn notice(&mut self, noticed: bool) {
+        self.noticed = Some(noticed);
     }
 
     /// SIGTERM came. Only the first one counts: a second one must not move the deadline.
@@ -56,6 +77,7 @@ impl Stop {
         match self.phase {
             Phase::Going if self.grace.is_zero() => self.kill(now),
             Phase::Going => {
+                self.is_pressed = true;
                 self.phase = Phase::Asked { kill_at: now + self.grace };
                 Step::PowerButton
             }
@@ -107,10 +129,19 @@ impl Stop {
     /// Why the VM was killed, for people.
     pub fn detail(&self) -> String {
         match self.phase {
-            Phase::Ending { cause: Cause::OutOfGrace, .. } => format!(
-                "the guest did not power off within {} s of the power button",
-                self.grace.as_secs()
-            ),
+            Phase::Ending { cause: Cause::OutOfGrace, .. } => {
+                let reaction = match self.noticed {
+                    Some(true) => ", of which it has taken notice",
+                    Some(false) => {
+                        "; nothing in it has taken notice of that: its kernel hangs, does not run yet or knows no ACPI"
+                    }
+                    None => "",
+                };
+                let grace = self.grace.as_secs();
+                format!(
+                    "the guest did not power off within {grace} s of the power button{reaction}"
+                )
+            }
             Phase::Forced { .. } => "the VM process did not end when told to".into(),
             Phase::Going | Phase::Asked { .. } | Phase::Ending { .. } => String::new(),
         }
@@ -146,6 +177,33 @@ mod tests {
         assert_eq!(stop.due(start + GRACE + FORCE_AFTER), Step::Force);
         assert_eq!(stop.due(start + 10 * GRACE), Step::Nothing);
         assert_eq!(stop.deadline(), None);
+    }
+
+    #[test]
+    fn end_says_whether_the_guest_took_notice_of_the_button() {
+        for (noticed, expected) in [
+            (true, "of the power button, of which it has taken notice"),
+            (false, "of the power button; nothing in it has taken notice of that: "),
+        ] {
+            let start = Instant::now();
+            let mut stop = Stop::new(GRACE);
+            stop.terminate(start);
+            assert!(stop.is_pressed());
+            stop.due(start + GRACE);
+            stop.notice(noticed);
+            assert!(stop.detail().contains(expected), "{}", stop.detail());
+        }
+        assert!(!Stop::new(GRACE).is_pressed());
+    }
+
+    #[test]
+    fn grace_changes_until_it_has_begun() {
+        let start = Instant::now();
+        let mut stop = Stop::new(GRACE);
+        stop.set_grace(2 * GRACE);
+        stop.terminate(start);
+        stop.set_grace(Duration::ZERO);
+        assert_eq!(stop.deadline(), Some(start + 2 * GRACE));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-use corten_link::EndReason;
+use corten_link::{EndReason, StartFault};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use serde::Serialize;
@@ -49,6 +49,10 @@ struct TerminationMessage<'a> {
     reason: EndReason,
     text: &'a str,
     detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<StartFault>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    console: &'a str,
 }
 
 /// The place for the message, opened before anything can fail.
@@ -61,26 +65,33 @@ impl TerminationLog {
         OpenOptions::new().write(true).open(path).map(Self)
     }
 
-    /// Writes the message, in the place of any other. Once: there is one end.
-    pub fn write(mut self, end: &End) -> io::Result<()> {
+    /// Writes the message, in the place of any other, with the last lines of the console, as far as there is room for them. Once: there
+    /// is one end.
+    pub fn write(mut self, end: &End, fault: Option<StartFault>, console: &str) -> io::Result<()> {
         // Not when it is opened: a second launcher, which ends at once, must not leave the rest of a longer message.
         self.0.set_len(0)?;
-        self.0.write_all(&message(end))
+        self.0.write_all(&message(end, fault, console))
     }
 }
 
-/// The message of `end`, its detail cut so that all of it fits.
-fn message(end: &End) -> Vec<u8> {
-    let mut detail = end.detail.as_str();
+/// The message of `end`, cut so that all of it fits: first lines of the console, then the detail.
+fn message(end: &End, fault: Option<StartFault>, console: &str) -> Vec<u8> {
+    let (mut detail, mut console) = (end.detail.as_str(), console);
     loop {
-        let message = TerminationMessage { reason: end.reason, text: end.reason.text(), detail };
+        let (reason, text) = (end.reason, end.reason.text());
+        let message = TerminationMessage { reason, text, detail, fault, console };
         let bytes = serde_json::to_vec(&message).unwrap_or_default();
         let Some(excess) = bytes.len().checked_sub(MAX_LENGTH).filter(|excess| *excess > 0) else {
             return bytes;
         };
         // A byte of text takes at most six in JSON.
-        let keep = detail.len().saturating_sub(excess.div_ceil(6));
-        detail = &detail[..detail.floor_char_boundary(keep)];
+        let excess = excess.div_ceil(6);
+        if console.is_empty() {
+            detail = &detail[..detail.floor_char_boundary(detail.len().saturating_sub(excess))];
+        } else {
+            console = &console[console.ceil_char_boundary(excess)..];
+            console = console.split_once('\n').map_or("", |(_, rest)| rest);
+        }
     }
 }
 
@@ -98,16 +109,37 @@ mod tests {
     fn message_says_reason_text_and_detail() {
         let text =
             r#"{"reason":"not-started","text":"the VM could not be started","detail":"no kernel"}"#;
-        assert_eq!(message(&end("no kernel")), text.as_bytes());
+        assert_eq!(message(&end("no kernel"), None, ""), text.as_bytes());
+    }
+
+    #[test]
+    fn message_names_what_kept_a_vm_from_starting() {
+        let bytes = message(&end("no kernel"), Some(StartFault::KernelMissing), "");
+        let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(value["fault"], "kernel-missing");
     }
 
     #[test]
     fn long_detail_is_cut_and_the_rest_still_reads() {
         for piece in ["x", "\"", "\u{1}", "ä\n"] {
-            let bytes = message(&end(&piece.repeat(10_000)));
+            let bytes = message(&end(&piece.repeat(10_000)), None, "last words");
             assert!((MAX_LENGTH - 12..=MAX_LENGTH).contains(&bytes.len()), "{}", bytes.len());
             let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
             assert!(value["detail"].as_str().unwrap().starts_with(piece));
+        }
+    }
+
+    #[test]
+    fn last_lines_of_the_console_have_what_room_is_left() {
+        let console = "Kernel panic - not syncing: \"init\"\n".repeat(50);
+        for length in [0, 1000, 3000, 3900, 4090] {
+            let detail = "x".repeat(length);
+            let bytes = message(&end(&detail), None, &console);
+            assert!(bytes.len() <= MAX_LENGTH, "{}", bytes.len());
+            let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+            let kept = value["console"].as_str().unwrap_or_default();
+            assert!(console.ends_with(kept) && kept.is_empty() == (length > 3900), "{kept}");
+            assert_eq!(value["detail"] == detail.as_str(), length <= 3900);
         }
     }
 
@@ -116,7 +148,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let log = TerminationLog::open(file.path()).unwrap();
         std::fs::write(file.path(), "x".repeat(500)).unwrap();
-        log.write(&end("")).unwrap();
+        log.write(&end(""), None, "").unwrap();
         let text = std::fs::read_to_string(file.path()).unwrap();
         assert!(text.ends_with(r#""detail":""}"#), "{text}");
         assert!(TerminationLog::open(Path::new("/nonexistent/log")).is_err());

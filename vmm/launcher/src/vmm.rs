@@ -44,15 +44,16 @@ pub struct Vmm {
 }
 
 impl Vmm {
-    /// Starts `program`, grants it `descriptors`, which stay open here, and asks it to boot `machine`.
+    /// Starts `program`, grants it `descriptors`, which stay open here, and asks it to boot `machine`, or to make it and wait.
     pub fn start(
         program: &Path,
         descriptors: &[(Role, BorrowedFd<'_>)],
         machine: MachineDescription,
+        paused: bool,
     ) -> Result<Self, VmmError> {
         let (ours, theirs) = Link::pair()?;
         let pid = spawn(program, theirs.into_fd())?;
-        Self::begin(pid, ours, descriptors, Request::Boot { machine, paused: false })
+        Self::begin(pid, ours, descriptors, Request::Boot { machine, paused })
     }
 
     /// Takes a VM process that was started with the other end of `link`, grants it `descriptors`, which stay open here,

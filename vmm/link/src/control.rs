@@ -139,6 +139,9 @@ pub struct Info {
     /// Streams of the console device that a program of the guest has open, by number.
     #[serde(default)]
     pub open_ports: Vec<u32>,
+    /// The power button was pressed, and nothing in the guest has taken notice of it yet.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub button_waits: bool,
     /// What the guest was booted from; none where an older release does not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<BootOrigin>,

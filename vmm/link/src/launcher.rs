@@ -13,6 +13,7 @@
 //!     opened-up {ticket, refused}       ->
 //!                                      <-     state {running}, vm {running}, applied {hash}
 //!                                      <-     guest {report}, each time that there is news
+//!                                      <-     sign {console-silent, power-button, ...}
 //!     apply {id, vmi, grace}            ->
 //!                                      <-     reply {id, done}, applied {hash}
 //!     info, counters, memory, pause, resume, power-button, kill {id}   ->
@@ -30,6 +31,7 @@
 //! and both keep to the older one ([`agreed`]); a field that a peer does not know is passed over, not refused.
 
 mod channel;
+mod sign;
 
 use std::collections::BTreeMap;
 
@@ -37,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use channel::{AgentEnd, Channel, LauncherEnd, Wire};
+pub use sign::Sign;
 
 use crate::{
     Addressing, AgentReport, Counters, EndReason, Event, Info, Memory, MessageError, Role, RunState,
@@ -80,6 +83,12 @@ pub enum ToLauncher {
         /// What the agent has connected, by the names that the object has for its interfaces.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         interfaces: BTreeMap<String, ConnectedInterface>,
+        /// Bytes that claims have for their disks, by the names of their volumes.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        capacities: BTreeMap<String, u64>,
+        /// Name of the node, for guests that are told of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
         /// One role for each descriptor that comes with the message.
         roles: Vec<Role>,
     },
@@ -202,6 +211,11 @@ pub enum ToAgent {
         /// In particular.
         report: Box<AgentReport>,
     },
+    /// It has seen something of its guest.
+    Sign {
+        /// What.
+        sign: Sign,
+    },
     /// The VM process told something.
     Event {
         /// What.
@@ -322,6 +336,8 @@ mod tests {
             r#"{{"kind":"start","id":1,"vmi":{{}},"grace":30,"interfaces":{{{interface}}},"roles":["kvm","tap/net1/0"]}}"#
         );
         same::<ToLauncher>(&connected, 2);
+        let placed = r#"{"kind":"start","id":1,"vmi":{},"grace":30,"capacities":{"data":1024},"node":"n1","roles":["kvm"]}"#;
+        same::<ToLauncher>(placed, 1);
         same::<ToLauncher>(r#"{"kind":"apply","id":2,"vmi":{},"grace":30}"#, 0);
         same::<ToLauncher>(r#"{"kind":"opened-up","ticket":1}"#, 0);
         same::<ToLauncher>(r#"{"kind":"opened-up","ticket":1,"refused":"no device"}"#, 0);

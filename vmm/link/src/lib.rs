@@ -13,6 +13,7 @@ mod control;
 mod counters;
 mod description;
 mod end;
+mod fault;
 mod guest;
 pub mod launcher;
 mod message;
@@ -36,6 +37,7 @@ pub use description::{
     Rate, VsockDescription,
 };
 pub use end::EndReason;
+pub use fault::StartFault;
 pub use guest::{
     AgentCommand, AgentReport, FileSystem, FileSystemDisk, FileSystems, FreezeStatus,
     GuestInformation, GuestInterface, GuestUser, OperatingSystem,

@@ -600,6 +600,7 @@ impl Owner {
             memory: blueprint.slots.iter().map(|slot| slot.size).sum(),
             resets: self.resets,
             open_ports: peer::open_ports(machine),
+            button_waits: machine.platform().acpi.power_button_waits(),
             boot: Some(self.found.clone().unwrap_or(BootOrigin::Kernel)),
         }
     }

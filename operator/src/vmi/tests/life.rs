@@ -164,10 +164,8 @@ fn the_end_comes_from_exit_status_and_termination_message() {
         (Phase::Failed, Some("Panicked"))
     );
     let ready = wanted.status.condition("Ready").unwrap();
-    assert_eq!(
-        (ready.status, ready.message.as_deref()),
-        (ConditionStatus::False, Some("the guest's kernel panicked"))
-    );
+    assert_eq!(ready.status, ConditionStatus::False);
+    assert!(ready.message.as_ref().unwrap().starts_with("the guest's kernel panicked"));
     assert_eq!((plan.notices[0].severity, plan.notices[0].reason), (Severity::Warning, "Stopped"));
 }
 

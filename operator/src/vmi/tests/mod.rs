@@ -2,6 +2,7 @@
 
 mod causes;
 mod deletions;
+mod diagnosis;
 mod life;
 mod lost_nodes;
 

@@ -99,7 +99,7 @@ fn what_is_not_served_is_refused_by_its_path() {
             "spec.volumes[0].hostDisk",
         ),
         ("/networks", json!([{ "name": "n", "pod": {} }]), "spec.networks[0].name"),
-        ("/startStrategy", json!("Paused"), "spec.startStrategy"),
+        ("/startStrategy", json!("Later"), "spec.startStrategy"),
         ("/livenessProbe", json!({ "exec": { "command": ["true"] } }), "spec.livenessProbe.exec"),
         ("/readinessProbe", json!({ "guestAgentPing": {} }), "spec.readinessProbe.guestAgentPing"),
         (

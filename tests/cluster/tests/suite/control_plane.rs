@@ -7,6 +7,7 @@ mod admission;
 mod agent;
 mod alone;
 mod definitions;
+mod diagnosis;
 mod examples;
 mod instances;
 mod machines;

@@ -11,7 +11,9 @@ use corten_launcher::guest_agent::KeptAgent;
 use corten_launcher::termination::End;
 use corten_launcher::vmm::{Vmm, VmmError};
 use corten_launcher::volumes::disk_image::MadeFiles;
-use corten_launcher::volumes::downward_metrics::{self, HostFacts, MetricsDisk, VmFacts};
+use corten_launcher::volumes::downward_metrics::{
+    self, Collector, HostFacts, MetricsDisk, VmFacts,
+};
 use corten_link::{Link, LinkError, Request, Role};
 use corten_net::standalone::Held;
 use nix::errno::Errno;
@@ -64,8 +66,7 @@ pub(super) enum Asked {
 /// A disk with metrics that is written from time to time.
 pub(super) struct Metrics {
     disk: MetricsDisk,
-    host: HostFacts,
-    vm: VmFacts,
+    collector: Collector,
     pub(super) due: Instant,
 }
 
@@ -154,7 +155,7 @@ impl Vm {
         let (vcpus, memory) = prepared.size;
         let metrics = prepared.metrics.map(|disk| {
             let vm = VmFacts { process, vcpus, memory, memory_limit: memory };
-            Metrics { disk, host: this_host(), vm, due: now }
+            Metrics { disk, collector: Collector::new(this_host(), vm), due: now }
         });
         Ok(Self {
             vmm,
@@ -222,8 +223,7 @@ impl Metrics {
             return;
         }
         self.due = now + downward_metrics::PERIOD;
-        let metrics = downward_metrics::collect(&self.host, &self.vm);
-        if let Err(error) = self.disk.write(&metrics) {
+        if let Err(error) = self.disk.write(&self.collector.collect()) {
             say(&format!("cannot write the downward metrics: {error}"));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use corten_launcher::launcher::Launcher;
+use corten_launcher::launcher::{Ended, Launcher};
 use corten_launcher::log::{chain, say};
 use corten_launcher::options::Options;
 use corten_launcher::termination::{End, TerminationLog};
@@ -18,18 +18,21 @@ fn main() -> ExitCode {
     };
     // Before anything else: whatever goes wrong from here on is told there too.
     let log = TerminationLog::open(&options.termination_log);
-    let end = match Launcher::new(options.clone()) {
+    let Ended { end, fault, console } = match Launcher::new(options.clone()) {
         Ok(launcher) => launcher.run(),
         // The termination message is the other's, whose VM goes on.
         Err(error) if error.is_second() => {
             say(&chain(&error));
             return ExitCode::from(EndReason::NotStarted.exit_status());
         }
-        Err(error) => End { reason: EndReason::NotStarted, detail: chain(&error) },
+        Err(error) => {
+            let end = End { reason: EndReason::NotStarted, detail: chain(&error) };
+            Ended { end, fault: None, console: String::new() }
+        }
     };
     let detail = if end.detail.is_empty() { String::new() } else { format!(": {}", end.detail) };
     say(&format!("{}{detail}", end.reason.text()));
-    if let Err(error) = log.and_then(|log| log.write(&end)) {
+    if let Err(error) = log.and_then(|log| log.write(&end, fault, &console)) {
         let path = options.termination_log.display();
         say(&format!("cannot write the termination message to {path}: {error}"));
     }

@@ -5,6 +5,8 @@
 //!
 //! What each kind of volume becomes is in [`volumes`](crate::volumes), and for users in `docs/volumes.md`.
 
+mod closed;
+mod fault;
 mod seed;
 mod sources;
 mod together;
@@ -26,6 +28,7 @@ use corten_resources::machine::Source;
 use corten_resources::types::{VirtualMachineInstance, Volume};
 use thiserror::Error;
 
+pub use self::closed::{Closed, closed};
 pub use self::seed::hostname;
 pub use self::sources::{ClaimPlace, ImagePlace, PodMounts, SourceError, VolumeSources};
 use self::together::Together;

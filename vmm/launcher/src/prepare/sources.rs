@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use corten_resources::Quantity;
-use corten_resources::types::{ContainerDisk, KernelBootContainer, VirtualMachineInstance, Volume};
+use corten_resources::types::{ContainerDisk, KernelBootContainer, Volume};
 
 use super::mounted;
 use crate::volumes::config_disk::NamedFile;
@@ -80,22 +79,6 @@ pub struct PodMounts {
     pub kernel_boot: PathBuf,
     /// Bytes of claims, by the names of their volumes.
     pub capacities: BTreeMap<String, u64>,
-}
-
-impl PodMounts {
-    /// What the operator has found out about the claims of `vmi`: each disk is as large as was asked for, unless the claim has less.
-    pub fn capacities(vmi: &VirtualMachineInstance) -> BTreeMap<String, u64> {
-        const STORAGE: &str = "storage";
-        let bytes = |list: &BTreeMap<String, Quantity>| {
-            list.get(STORAGE).and_then(|amount| amount.units().ok())
-        };
-        let capacity = |status: &corten_resources::types::VolumeStatus| {
-            let info = status.persistent_volume_claim_info.as_ref()?;
-            let amounts = [bytes(&info.requests), bytes(&info.capacity)];
-            Some((status.name.clone(), amounts.into_iter().flatten().min()?))
-        };
-        vmi.status.volume_status.iter().filter_map(capacity).collect()
-    }
 }
 
 impl VolumeSources for PodMounts {

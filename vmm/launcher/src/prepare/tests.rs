@@ -423,7 +423,7 @@ fn a_pod_has_its_volumes_at_their_names() {
         volumes: shelf.path("volumes"),
         secrets: shelf.path("secrets"),
         kernel_boot: shelf.path("kernel"),
-        capacities: PodMounts::capacities(&object),
+        capacities: object.claim_capacities(),
     };
     let prepared = prepare(&object, &mounts, &Scratch::Nameless(shelf.path("scratch"))).unwrap();
     assert_eq!(prepared.disks["claim"].size, 3 << 20);

@@ -1,6 +1,7 @@
 //! One volume -> a disk.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use corten_resources::machine::Source;
@@ -108,6 +109,19 @@ impl Wanted<'_> {
             VolumeError::Disk(error) => name_holder(error, sources).into(),
             error => error,
         })
+    }
+
+    /// Where its claim is, and that as a descriptor, if it may not be opened as it has to be.
+    pub(super) fn closed(&self, sources: &dyn VolumeSources) -> Option<(PathBuf, OwnedFd)> {
+        let (claim, access) = match self.volume.source()? {
+            Source::PersistentVolumeClaim(claim) => (&claim.claim_name, self.access()),
+            Source::DataVolume(data) => (&data.name, self.access()),
+            Source::Ephemeral(source) => {
+                (&source.persistent_volume_claim.as_ref()?.claim_name, Access::Read)
+            }
+            _ => return None,
+        };
+        disk_image::closed_claim(&sources.claim(&self.volume.name, claim).ok()?.path, access)
     }
 
     fn open_source(

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use corten_link::launcher::{AgentEnd, Answer, SOCKET, State, ToAgent, ToLauncher, VERSION};
-use corten_link::{Grant, Link, LinkError, Role};
+use corten_link::{Grant, Link, LinkError, Role, RunState};
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
@@ -70,6 +72,7 @@ impl Launcher {
         let path = |name: &str| directory.path().join(name);
         fs::create_dir(path("door"))?;
         fs::create_dir_all(path("image/boot"))?;
+        fs::create_dir(path("scratch"))?;
         fs::write(path("image/boot/kernel"), corten_microguest::ELF)?;
         File::create(path("termination-log"))?;
         let mut child = command(directory.path(), vmm).spawn()?;
@@ -95,6 +98,16 @@ impl Launcher {
     /// A file of the image volume.
     pub(crate) fn image(&self, name: &str) -> PathBuf {
         self.directory.path().join("image").join(name)
+    }
+
+    /// A file of a volume.
+    pub(crate) fn volume(&self, name: &str) -> PathBuf {
+        self.directory.path().join("volumes").join(name)
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> Result<Pid> {
+        Ok(Pid::from_raw(i32::try_from(self.child.id())?))
     }
 
     /// Connects as an agent does, without a word yet.
@@ -124,17 +137,23 @@ impl Launcher {
     /// Starts the microguest with these commands and waits until it runs.
     pub(crate) fn running(&self, commands: &str, grace_seconds: u32) -> Result<Agent> {
         let (mut agent, _) = self.agent()?;
-        let id = agent.start(vmi(UID, commands), grace_seconds)?;
-        ensure!(agent.next()? == ToAgent::Reply { id, reply: Answer::Done });
-        ensure!(agent.next()? == ToAgent::State { state: State::Preparing });
+        agent.begin(vmi(UID, commands), grace_seconds)?;
         let running = agent.next()?;
         ensure!(running == ToAgent::State { state: State::Running }, "{running:?}: {}", self.log());
+        ensure!(agent.next()? == ToAgent::Vm { state: RunState::Running, cause: String::new() });
+        ensure!(matches!(agent.next()?, ToAgent::Applied { .. }));
+        Ok(agent)
+    }
+
+    /// Connects as the next agent of a guest that runs.
+    pub(crate) fn next_agent(&self) -> Result<Agent> {
+        let (agent, _) = self.agent()?;
+        ensure!(agent.next()? == ToAgent::Vm { state: RunState::Running, cause: String::new() });
         Ok(agent)
     }
 
     pub(crate) fn terminate(&self) -> Result<()> {
-        let pid = i32::try_from(self.child.id())?;
-        Ok(kill(Pid::from_raw(pid), Signal::SIGTERM)?)
+        Ok(kill(self.pid()?, Signal::SIGTERM)?)
     }
 
     pub(crate) fn console(&self) -> String {
@@ -199,6 +218,10 @@ fn command(directory: &Path, vmm: &Path) -> Command {
         .arg(directory.join("door"))
         .arg("--kernel-boot")
         .arg(directory.join("image"))
+        .arg("--volumes")
+        .arg(directory.join("volumes"))
+        .arg("--scratch")
+        .arg(directory.join("scratch"))
         .arg("--termination-log")
         .arg(directory.join("termination-log"))
         .arg("--vmm")
@@ -206,7 +229,20 @@ fn command(directory: &Path, vmm: &Path) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    // SAFETY: between fork and exec only system calls are made, which is allowed there.
+    unsafe { command.pre_exec(without_override) };
     command
+}
+
+/// A launcher may not open what is not its own; root has to be told so. Others cannot be, and need not.
+fn without_override() -> std::io::Result<()> {
+    /// `CAP_DAC_OVERRIDE` and `CAP_DAC_READ_SEARCH`.
+    const OVERRIDE: [libc::c_int; 2] = [1, 2];
+    for capability in OVERRIDE {
+        // SAFETY: it takes two integers.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability) };
+    }
+    Ok(())
 }
 
 /// What is read from pipes comes a little later than what is said over the link.
@@ -234,6 +270,18 @@ fn text(of: &Text) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// A start with descriptors of these roles, on a node that has a name.
+pub(crate) fn start(
+    id: u64,
+    vmi: Map<String, Value>,
+    grace_seconds: u32,
+    roles: Vec<Role>,
+) -> ToLauncher {
+    let (interfaces, capacities) = (BTreeMap::new(), BTreeMap::new());
+    let node = Some("node-1".into());
+    ToLauncher::Start { id, vmi, grace_seconds, interfaces, capacities, node, roles }
+}
+
 /// A test in the place of an agent.
 pub(crate) struct Agent {
     link: AgentEnd,
@@ -249,12 +297,17 @@ impl Agent {
     pub(crate) fn start(&mut self, vmi: Map<String, Value>, grace_seconds: u32) -> Result<u64> {
         let kvm = kvm()?;
         self.last_id += 1;
-        let (id, roles) = (self.last_id, vec![Role::kvm()]);
-        self.link.send(
-            &ToLauncher::Start { id, vmi, grace_seconds, interfaces: BTreeMap::new(), roles },
-            &[kvm.as_fd()],
-        )?;
-        Ok(id)
+        let start = start(self.last_id, vmi, grace_seconds, vec![Role::kvm()]);
+        self.link.send(&start, &[kvm.as_fd()])?;
+        Ok(self.last_id)
+    }
+
+    /// The same, and waits until it is being prepared.
+    pub(crate) fn begin(&mut self, vmi: Map<String, Value>, grace_seconds: u32) -> Result<()> {
+        let id = self.start(vmi, grace_seconds)?;
+        ensure!(self.next()? == ToAgent::Reply { id, reply: Answer::Done });
+        ensure!(self.next()? == ToAgent::State { state: State::Preparing });
+        Ok(())
     }
 
     /// Asks for something and waits for the answer; there must be nothing before it.
@@ -269,6 +322,11 @@ impl Agent {
 
     /// The next message.
     pub(crate) fn next(&self) -> Result<ToAgent> {
+        Ok(self.next_with()?.0)
+    }
+
+    /// The next message and what came with it.
+    pub(crate) fn next_with(&self) -> Result<(ToAgent, Grant)> {
         let received = self.receive()?;
         received.context("the launcher closed the link")
     }
@@ -278,12 +336,23 @@ impl Agent {
         Ok(self.receive()?.is_none())
     }
 
-    fn receive(&self) -> Result<Option<ToAgent>> {
+    /// Waits until there is something to be read.
+    pub(crate) fn wait(&self) -> Result<()> {
         let limit = PollTimeout::try_from(SOON)?;
         let mut fds = [PollFd::new(self.link.as_fd(), PollFlags::POLLIN)];
         ensure!(poll(&mut fds, limit)? == 1, "the launcher says nothing");
+        Ok(())
+    }
+
+    /// Its socket.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+
+    fn receive(&self) -> Result<Option<(ToAgent, Grant)>> {
+        self.wait()?;
         match self.link.receive() {
-            Ok(received) => Ok(Some(received.context("nothing there")?.0)),
+            Ok(received) => Ok(Some(received.context("nothing there")?)),
             Err(LinkError::Closed) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -291,7 +360,7 @@ impl Agent {
 }
 
 /// An open /dev/kvm. In the cage of a launcher there is no such node: it came over the link that the environment names.
-fn kvm() -> Result<OwnedFd> {
+pub(crate) fn kvm() -> Result<OwnedFd> {
     static GRANTED: OnceLock<Option<Grant>> = OnceLock::new();
     let granted = GRANTED.get_or_init(|| {
         let number = std::env::var("CORTEN_LINK_FD").ok()?.parse().ok()?;

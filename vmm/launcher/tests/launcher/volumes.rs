@@ -89,7 +89,7 @@ fn boot(vmi: &VirtualMachineInstance, prepared: &Prepared) -> Result<Guard> {
     let opened = prepared.descriptors.iter().map(|(role, fd)| (role.clone(), fd.as_fd()));
     let mut descriptors: Vec<(Role, BorrowedFd<'_>)> = opened.collect();
     descriptors.push((Role::kvm(), kvm.as_fd()));
-    Ok(Guard(Vmm::start(Path::new(&program), &descriptors, plan.machine)?))
+    Ok(Guard(Vmm::start(Path::new(&program), &descriptors, plan.machine, false)?))
 }
 
 /// Waits until the machine says how it is, or why it is not.

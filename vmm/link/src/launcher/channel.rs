@@ -114,7 +114,15 @@ mod tests {
     }
 
     fn start(vmi: Map<String, serde_json::Value>, roles: Vec<Role>) -> ToLauncher {
-        ToLauncher::Start { id: 1, vmi, grace_seconds: 1, interfaces: BTreeMap::new(), roles }
+        ToLauncher::Start {
+            id: 1,
+            vmi,
+            grace_seconds: 1,
+            interfaces: BTreeMap::new(),
+            capacities: BTreeMap::new(),
+            node: None,
+            roles,
+        }
     }
 
     #[test]

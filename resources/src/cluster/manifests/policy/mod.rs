@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `launchers` | launcher Pods |
 //! | `state` | what Corten reports on a VirtualMachineInstance |
-//! | `agents` | what node agents write elsewhere: their node, their Pods' status |
+//! | `agents` | what node agents write elsewhere: their node, their Pods' status, events |
 
 mod agents;
 mod launchers;
@@ -19,8 +19,8 @@ use super::{NODE_AGENT, OPERATOR, labels};
 use serde_json::{Value, json};
 
 /// Names of the policies, and of their bindings.
-pub(super) const NAMES: [&str; 4] =
-    [launchers::NAME, state::NAME, agents::NODES_NAME, agents::PODS_NAME];
+pub(super) const NAMES: [&str; 5] =
+    [launchers::NAME, state::NAME, agents::NODES_NAME, agents::PODS_NAME, agents::EVENTS_NAME];
 
 /// The node of the Pod that a service account's token was made for, as the API server found it in the token.
 const TOKENS_NODE: &str =
@@ -36,6 +36,7 @@ pub(super) fn objects(namespace: &str) -> Vec<Value> {
         state::policy(namespace),
         agents::of_nodes(namespace),
         agents::of_pods(namespace),
+        agents::of_events(namespace),
     ]
     .concat()
 }

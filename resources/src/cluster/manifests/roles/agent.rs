@@ -10,6 +10,8 @@ pub(super) fn objects(namespace: &str) -> Vec<Value> {
     let rules = json!([
         rule(&[GROUP], &[Kind::Instance.plural()], &["list", "watch", "patch"]),
         rule(&[""], &["pods"], &["list", "watch"]),
+        // What keeps a VM from getting on.
+        rule(&["events.k8s.io"], &["events"], &["create"]),
         // Whether machines can be put on its node, and that it is there.
         rule(&[""], &["nodes"], &["patch"]),
     ]);

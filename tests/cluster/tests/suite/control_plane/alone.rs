@@ -3,5 +3,6 @@
 mod crashes;
 mod helm;
 mod install;
+mod kvm;
 mod scale;
 mod unreadable;

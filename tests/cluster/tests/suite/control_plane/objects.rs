@@ -172,6 +172,11 @@ impl<'a> Object<'a> {
         })
     }
 
+    /// Waits until an instance has a node, whether or not its agent has said that it runs.
+    pub(super) fn bound_or_running(&self) -> Result<Value> {
+        self.until("it has no node", |object| object["status"]["nodeName"].is_string())
+    }
+
     /// Waits until a condition has that status, and returns the condition.
     pub(super) fn condition(&self, kind: &str, status: &str) -> Result<Value> {
         let what = format!("condition {kind} is not {status}");
@@ -242,6 +247,16 @@ pub(super) fn end_guest(bench: &Workbench, pod: &str, end: End) -> Result<()> {
         End::PoweredOff => (0, r#"{"reason":"powered-off","text":"the guest powered off"}"#),
         End::Panicked => (81, r#"{"reason":"panicked","text":"the guest's kernel panicked"}"#),
     };
+    end_guest_saying(bench, pod, code, message)
+}
+
+/// The same with that exit status and termination message.
+pub(super) fn end_guest_saying(
+    bench: &Workbench,
+    pod: &str,
+    code: i32,
+    message: &str,
+) -> Result<()> {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let status = json!({ "status": {
         "phase": if code == 0 { "Succeeded" } else { "Failed" },

@@ -25,7 +25,7 @@ mod sizes;
 mod tests;
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -46,6 +46,9 @@ use super::probe::probe;
 const IN_CLAIM: &str = "disk.img";
 /// Where the disk is in an image, unless its user says otherwise.
 const IN_IMAGE: &str = "disk";
+/// How far links in a claim are followed.
+const IN_VOLUME: ResolveFlag =
+    ResolveFlag::RESOLVE_BENEATH.union(ResolveFlag::RESOLVE_NO_MAGICLINKS);
 /// Nobody else's business.
 const MODE: u32 = 0o600;
 
@@ -157,8 +160,7 @@ pub fn claim(
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let directory = openat(AT_FDCWD, path, flags, Mode::empty());
     let directory = directory.map_err(|error| failed(error.into()))?;
-    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let volume = Volume { directory, path: path.join(IN_CLAIM), resolve };
+    let volume = Volume { directory, path: path.join(IN_CLAIM), resolve: IN_VOLUME };
     let disk = open_or_make(&volume, Path::new(IN_CLAIM), create, access)?;
     match (&disk.content, create) {
         (DiskContent::Raw(file), Some(capacity)) if access != Access::Read => {
@@ -167,6 +169,25 @@ pub fn claim(
         }
         _ => Ok(disk),
     }
+}
+
+/// The disk of the claim at `path`, as a descriptor that nothing can be read through: if it is there and may not be opened
+/// for `access`. Whatever else is the matter with it is told by [`claim`].
+pub fn closed_claim(path: &Path, access: Access) -> Option<(PathBuf, OwnedFd)> {
+    let flags = if access == Access::Read { OFlag::O_RDONLY } else { OFlag::O_RDWR };
+    let place = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    if !path.metadata().ok()?.is_dir() {
+        let always = OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let opened = openat(AT_FDCWD, path, flags | always, Mode::empty());
+        let shown = openat(AT_FDCWD, path, place, Mode::empty()).ok()?;
+        return (opened.err() == Some(Errno::EACCES)).then_some((path.into(), shown));
+    }
+    let directory = openat(AT_FDCWD, path, place | OFlag::O_DIRECTORY, Mode::empty()).ok()?;
+    let volume = Volume { directory, path: path.join(IN_CLAIM), resolve: IN_VOLUME };
+    let opened = volume.open(Path::new(IN_CLAIM), flags);
+    let how = OpenHow::new().flags(place).resolve(IN_VOLUME);
+    let shown = openat2(&volume.directory, IN_CLAIM, how).ok()?;
+    (opened.err() == Some(Errno::EACCES)).then_some((volume.path, shown))
 }
 
 /// What a raw disk holds, with an overlay on top of it: it is never written to.

@@ -1,6 +1,7 @@
 //! What the kernel says of a node and of a VM process.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,6 +11,8 @@ use super::{Context, Metric, Value};
 const TICKS: u64 = 100;
 /// How many processors are looked at.
 const MAX_PROCESSORS: usize = 8192;
+/// Nothing that is read is longer.
+const MAX_FILE: usize = 4 << 20;
 
 /// What is known of the node beforehand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,36 +36,81 @@ pub struct VmFacts {
     pub memory_limit: u64,
 }
 
-/// All that can be told now. What cannot be read is left out: a guest rather sees no number than a wrong one.
-pub fn collect(host: &HostFacts, vm: &VmFacts) -> Vec<Metric> {
-    collect_in(Path::new("/"), host, vm)
+/// What the kernel tells is read from files that are opened once: whoever has locked itself in can go on.
+#[derive(Debug)]
+pub struct Collector {
+    host: HostFacts,
+    vm: VmFacts,
+    packages: Option<u64>,
+    process: Option<File>,
+    processors: Option<File>,
+    memory: Option<File>,
+    paging: Option<File>,
 }
 
-fn collect_in(root: &Path, host: &HostFacts, vm: &VmFacts) -> Vec<Metric> {
-    let text = |name, text: &str| Some(of_host(name, "", Value::Text(text.into())));
-    let of_vm = |name, unit, value| Metric { context: Context::Vm, name, unit, value };
-    let file = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-    let time = vcpu_ticks(&root.join(format!("proc/{}/task", vm.process)));
-    let metrics = [
-        text("HostName", &host.name),
-        text("HostSystemInfo", "linux"),
-        text("VirtualizationVendor", "kubevirt.io"),
-        text("VirtProductInfo", &host.product),
-        time.map(|ticks| of_vm("TotalCPUTime", "s", seconds(ticks))),
-        Some(of_vm("ResourceProcessorLimit", "", Value::Count(vm.vcpus))),
-        Some(of_vm("PhysicalMemoryAllocatedToVirtualSystem", "KiB", Value::Count(vm.memory >> 10))),
-        Some(of_vm("ResourceMemoryLimit", "KiB", Value::Count(vm.memory_limit >> 10))),
-        packages(root).map(|count| of_host("NumberOfPhysicalCPUs", "", Value::Count(count))),
-        busy_ticks(&file("proc/stat")).map(|ticks| of_host("TotalCPUTime", "s", seconds(ticks))),
-    ];
-    let mut metrics: Vec<Metric> = metrics.into_iter().flatten().collect();
-    metrics.extend(memory(&file("proc/meminfo")).unwrap_or_default());
-    metrics.extend(paging(&file("proc/vmstat")).unwrap_or_default());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map(|now| now.as_secs());
-    if let Ok(Ok(now)) = now.map(i64::try_from) {
-        metrics.push(of_host("Time", "s", Value::Time(now)));
+impl Collector {
+    /// Of this node.
+    pub fn new(host: HostFacts, vm: VmFacts) -> Self {
+        Self::of(Path::new("/"), host, vm)
     }
-    metrics
+
+    fn of(root: &Path, host: HostFacts, vm: VmFacts) -> Self {
+        let open = |path: &str| File::open(root.join(path)).ok();
+        Self {
+            packages: packages(root),
+            process: open(&format!("proc/{}/stat", vm.process)),
+            processors: open("proc/stat"),
+            memory: open("proc/meminfo"),
+            paging: open("proc/vmstat"),
+            host,
+            vm,
+        }
+    }
+
+    /// All that can be told now. What cannot be read is left out: a guest rather sees no number than a wrong one.
+    pub fn collect(&self) -> Vec<Metric> {
+        let text = |name, text: &str| Some(of_host(name, "", Value::Text(text.into())));
+        let of_vm = |name, unit, value| Metric { context: Context::Vm, name, unit, value };
+        let kibibytes = |name, bytes: u64| Some(of_vm(name, "KiB", Value::Count(bytes >> 10)));
+        let time = process_ticks(&anew(self.process.as_ref()));
+        let busy = busy_ticks(&anew(self.processors.as_ref()));
+        let packages = self.packages.map(Value::Count);
+        let metrics = [
+            text("HostName", &self.host.name),
+            text("HostSystemInfo", "linux"),
+            text("VirtualizationVendor", "kubevirt.io"),
+            text("VirtProductInfo", &self.host.product),
+            time.map(|ticks| of_vm("TotalCPUTime", "s", seconds(ticks))),
+            Some(of_vm("ResourceProcessorLimit", "", Value::Count(self.vm.vcpus))),
+            kibibytes("PhysicalMemoryAllocatedToVirtualSystem", self.vm.memory),
+            kibibytes("ResourceMemoryLimit", self.vm.memory_limit),
+            packages.map(|count| of_host("NumberOfPhysicalCPUs", "", count)),
+            busy.map(|ticks| of_host("TotalCPUTime", "s", seconds(ticks))),
+        ];
+        let mut metrics: Vec<Metric> = metrics.into_iter().flatten().collect();
+        metrics.extend(memory(&anew(self.memory.as_ref())).unwrap_or_default());
+        metrics.extend(paging(&anew(self.paging.as_ref())).unwrap_or_default());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map(|now| now.as_secs());
+        if let Ok(Ok(now)) = now.map(i64::try_from) {
+            metrics.push(of_host("Time", "s", Value::Time(now)));
+        }
+        metrics
+    }
+}
+
+/// What a file of the kernel says now: it is written anew for who reads from its beginning.
+fn anew(file: Option<&File>) -> String {
+    let Some(file) = file else { return String::new() };
+    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+    let mut place = 0;
+    while let Ok(count @ 1..) = file.read_at(&mut piece, place) {
+        bytes.extend(&piece[..count]);
+        place += count as u64;
+        if bytes.len() > MAX_FILE {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn of_host(name: &'static str, unit: &'static str, value: Value) -> Metric {
@@ -75,22 +123,13 @@ fn seconds(ticks: u64) -> Value {
     Value::Real(f64::from(whole) + f64::from(rest) / 100.0)
 }
 
-/// The time that threads of vCPUs were at work.
-fn vcpu_ticks(tasks: &Path) -> Option<u64> {
-    let mut ticks = None;
-    for task in fs::read_dir(tasks).ok()?.flatten() {
-        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The name is in brackets and may have anything in it.
-        let Some((name, fields)) = stat.rsplit_once(") ") else { continue };
-        if !name.contains("(vcpu-") {
-            continue;
-        }
-        // Fields 14 and 15 of proc(5), counted from 3.
-        let times =
-            fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
-        *ticks.get_or_insert(0) += times.sum::<u64>();
-    }
-    ticks
+/// The time that a process was at work, with all threads that it has and had: also those of before a reset.
+fn process_ticks(stat: &str) -> Option<u64> {
+    // The name is in brackets and may have anything in it.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    // Fields 14 and 15 of proc(5), counted from 3.
+    let mut times = fields.split(' ').skip(11).map(|field| field.parse::<u64>().ok());
+    Some(times.next()?? + times.next()??)
 }
 
 /// The time that the node's processors worked for programs and the kernel.
@@ -175,12 +214,7 @@ mod tests {
             "MemTotal:  1000 kB\nMemFree:  400 kB\nBuffers:  50 kB\nCached:  150 kB\nSwapCached: 5 kB\nSwapTotal:  200 kB\nSwapFree: 120 kB\n",
         );
         write("proc/vmstat", "pgpgin 5\npswpin 3\npswpout 4\n");
-        for (task, name, user, system) in
-            [(7, "corten-vmm", 900, 900), (8, "vcpu-0", 120, 30), (9, "vcpu-1", 200, 50)]
-        {
-            let line = format!("{task} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0\n");
-            write(&format!("proc/7/task/{task}/stat"), &line);
-        }
+        write("proc/7/stat", "7 (corten) (vmm) S 1 1 1 0 -1 0 0 0 0 0 320 80 0 0 20 0\n");
         for (cpu, package) in [(0, 0), (1, 0), (2, 1)] {
             write(
                 &format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"),
@@ -194,7 +228,7 @@ mod tests {
     #[test]
     fn everything_that_a_node_says_is_told() {
         let (node, (host, vm)) = (node(), facts());
-        let metrics = collect_in(node.path(), &host, &vm);
+        let metrics = Collector::of(node.path(), host, vm).collect();
         let expected = [
             (Context::Host, "HostName", Value::Text("node-1".into())),
             (Context::Host, "VirtProductInfo", Value::Text("corten 0.1.0".into())),
@@ -220,7 +254,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_left_out() {
         let (root, (host, vm)) = (tempfile::tempdir().unwrap(), facts());
-        let metrics = collect_in(root.path(), &host, &vm);
+        let metrics = Collector::of(root.path(), host, vm).collect();
         assert_eq!(metrics.len(), 8);
         assert_eq!(value(&metrics, Context::Vm, "TotalCPUTime"), None);
     }
@@ -228,7 +262,7 @@ mod tests {
     #[test]
     fn this_host_can_be_told_of() {
         let (host, vm) = facts();
-        let metrics = collect(&host, &vm);
+        let metrics = Collector::new(host, vm).collect();
         assert!(value(&metrics, Context::Host, "FreePhysicalMemory").is_some());
         assert!(value(&metrics, Context::Host, "TotalCPUTime").is_some());
     }

@@ -14,7 +14,7 @@
 
 mod host;
 
-pub use self::host::{HostFacts, VmFacts, collect};
+pub use self::host::{Collector, HostFacts, VmFacts};
 
 use std::fmt::Write;
 use std::fs::{File, OpenOptions};
