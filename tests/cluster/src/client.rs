@@ -207,10 +207,10 @@ pub fn load(archives: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// When the steps of the VMI of `manifest` were seen, and those of a plain Pod, as a table.
-pub fn timeline(manifest: &Path, until: &str) -> Result<String> {
+/// When the steps of the VMI of `manifest` were seen, and those of a plain Pod, as a table of the medians of `runs`.
+pub fn timeline(manifest: &Path, until: &str, runs: u16) -> Result<String> {
     let kubectl = State::required(&Cache::open()?)?.kubectl();
     let vmi = std::fs::read_to_string(manifest)
         .with_context(|| format!("cannot read {}", manifest.display()))?;
-    timeline::beside_a_pod(&kubectl, &vmi, until)
+    timeline::beside_a_pod(&kubectl, &vmi, until, runs)
 }

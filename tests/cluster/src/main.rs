@@ -103,6 +103,9 @@ enum What {
         /// What the guest says on its console when user space runs
         #[arg(long, value_name = "TEXT", default_value = "CORTEN-GUEST-UP")]
         until: String,
+        /// How often both are made, one after the other: times are medians
+        #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=100))]
+        runs: u16,
     },
     #[command(hide = true)]
     Oci(oci::OciArgs),
@@ -145,7 +148,9 @@ fn act(what: What) -> Result<i32> {
         What::NodeHeal { number } => drop(client::request(&Request::Heal(number))?),
         What::NodeKill { number } => drop(client::request(&Request::Kill(number))?),
         What::Assets { names } => make_assets(names)?,
-        What::Timeline { manifest, until } => println!("{}", client::timeline(&manifest, &until)?),
+        What::Timeline { manifest, until, runs } => {
+            println!("{}", client::timeline(&manifest, &until, runs)?);
+        }
         What::Oci(arguments) => println!("{}", oci::run(&arguments)?),
     }
     Ok(0)

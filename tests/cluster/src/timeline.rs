@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::assets::TOOLS_IMAGE;
 use crate::kubectl::Kubectl;
@@ -72,22 +72,46 @@ enum Seen {
     Over(&'static str),
 }
 
-/// Makes a plain Pod, then the VMI of a manifest, each in a namespace of its own, and returns a table of when their steps
-/// were seen. The guest says `until` on its console when its user space runs.
-pub fn beside_a_pod(kubectl: &Kubectl, vmi: &str, until: &str) -> Result<String> {
+/// Makes a plain Pod, then the VMI of a manifest, in turn `runs` times on the same node, each in a namespace of its own, and
+/// returns a table of the median times at which their steps were seen. The guest says `until` on its console when its user
+/// space runs.
+pub fn beside_a_pod(kubectl: &Kubectl, vmi: &str, until: &str, runs: u16) -> Result<String> {
+    let node = kubectl.run(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"])?;
     let script = "echo user space; exec sleep 1000";
-    let pod = manifests::restricted_pod("plain", TOOLS_IMAGE, &["-c", script]).to_string();
-    let mut columns = Vec::new();
-    for (name, kind, manifest, until) in
-        [("plain Pod", Kind::Pod, pod.as_str(), "user space"), ("VMI", Kind::Vmi, vmi, until)]
-    {
-        let namespace = format!("timeline-{}-{}", columns.len(), std::process::id());
-        kubectl.apply(&manifests::namespace(&namespace, "restricted").to_string())?;
-        let timeline = follow(kubectl, &namespace, (kind, manifest), until);
-        kubectl.run(&["delete", "--wait=false", "namespace", &namespace])?;
-        columns.push((name, timeline.with_context(|| format!("{name} in {namespace}"))?));
+    let pod = manifests::restricted_pod("plain", TOOLS_IMAGE, &["-c", script]);
+    let read = ["create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-"];
+    let vmi = serde_json::from_str(&kubectl.feed(&read, vmi)?).context("not one object")?;
+    let mut objects = [("plain Pod", Kind::Pod, pod, "user space"), ("VMI", Kind::Vmi, vmi, until)];
+    for (_, _, object, _) in &mut objects {
+        // The place of a namespace that the manifest may name is taken by ours.
+        object["metadata"]["namespace"] = Value::Null;
+        object["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
     }
-    Ok(table(&columns))
+    let mut columns = objects.each_ref().map(|(name, ..)| (*name, Vec::new()));
+    for run in 0..runs {
+        for ((name, kind, object, until), (_, timelines)) in objects.iter().zip(&mut columns) {
+            let kind_name = if *kind == Kind::Pod { "pod" } else { "vmi" };
+            let namespace = format!("timeline-{kind_name}-{run}-{}", std::process::id());
+            kubectl.apply(&manifests::namespace(&namespace, "restricted").to_string())?;
+            let timeline = follow(kubectl, &namespace, (*kind, &object.to_string()), until);
+            // What is ending would take time from the next one.
+            let left = kubectl.run(&["delete", "--timeout=120s", "namespace", &namespace]);
+            timelines.push(timeline.with_context(|| format!("{name} in {namespace}"))?);
+            left?;
+        }
+    }
+    Ok(table(&columns.map(|(name, timelines)| (name, medians(&timelines)))))
+}
+
+/// For each step the median of when it was seen.
+fn medians(timelines: &[Timeline]) -> Timeline {
+    let median = |step: &&'static str| {
+        let mut times: Vec<Duration> =
+            timelines.iter().filter_map(|timeline| timeline.get(*step).copied()).collect();
+        times.sort_unstable();
+        Some((*step, *times.get(times.len() / 2)?))
+    };
+    STEPS.iter().filter_map(median).collect()
 }
 
 /// Makes an object of `kind` from its manifest in `namespace`, which must be empty, and follows it until its Pod is ready and a line
@@ -297,8 +321,6 @@ fn table(columns: &[(&str, Timeline)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -330,6 +352,16 @@ mod tests {
         assert_eq!(rows[1], ["object", "stored", "5", "7"]);
         assert_eq!(rows[3], ["VMI", "Running", "-", "1000"]);
         assert_eq!(rows.len(), 4);
+    }
+
+    #[test]
+    fn each_step_has_its_own_median_of_those_runs_in_which_it_was_seen() {
+        let ms = Duration::from_millis;
+        let run = |stored, ready| Timeline::from([(STORED, ms(stored)), ("Pod Ready", ms(ready))]);
+        let mut runs = vec![run(5, 100), run(50, 90), run(6, 300)];
+        runs[1].remove("Pod Ready");
+        assert_eq!(medians(&runs), run(6, 300));
+        assert_eq!(medians(&[]), Timeline::new());
     }
 
     #[test]

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use corten_resources::names::launcher_pod_name;
 use serde_json::{Value, json};
 
-use crate::guest::{Guest, text, vmi};
-use crate::workbench::{Workbench, eventually, pod};
+use crate::guest::{Guest, condition, text, vmi};
+use crate::workbench::{READY, Workbench, eventually, pod};
 
 /// Not the example's kernel, name, topology or arguments.
 #[test]
@@ -89,13 +89,46 @@ fn kernel_that_is_not_in_the_image_fails_the_vmi_by_the_name_of_its_field() -> R
     })
 }
 
+/// As a user sends them: by `kubectl apply`, and what is wrong is named by its path.
 #[test]
-fn field_that_is_not_served_is_refused_by_its_path() -> Result<()> {
+fn wrong_manifests_are_refused_by_the_path_of_what_is_wrong() -> Result<()> {
     Workbench::test("refused", |bench| {
-        let mut object = vmi("refused", "");
-        object["spec"]["domain"]["cpu"] = json!({ "dedicatedCpuPlacement": true });
-        refused(bench.create(object), "spec.domain.cpu.dedicatedCpuPlacement")?;
-        refused(bench.run(&["get", "vmi", "refused"]), "not found")
+        let wrong: [(&str, Value, &str); 8] = [
+            (
+                "/spec/domain/cpu",
+                json!({ "dedicatedCpuPlacement": true }),
+                "spec.domain.cpu.dedicatedCpuPlacement",
+            ),
+            ("/spec/domain/cpu", json!({ "cores": "two" }), "cores"),
+            ("/spec/domain/memory/guest", json!("much"), "spec.domain.memory.guest"),
+            (
+                "/spec/domain/devices/disks",
+                json!([{ "name": "none" }]),
+                "spec.domain.devices.disks[0]",
+            ),
+            (
+                "/spec/volumes",
+                json!([{ "name": "two", "emptyDisk": { "capacity": "1Mi" }, "containerDisk": { "image": "a" } }]),
+                "spec.volumes[0]",
+            ),
+            ("/spec/networks", json!([{ "name": "lonely", "pod": {} }]), "spec.networks"),
+            ("/spec/domain/devices/gpus", json!([{ "name": "g", "deviceName": "d" }]), "gpus"),
+            (
+                "/spec/domain/firmware/kernelBoot/container/kernelPath",
+                json!("../vmlinux"),
+                "spec.domain.firmware.kernelBoot.container.kernelPath",
+            ),
+        ];
+        for (place, value, path) in wrong {
+            let mut object = vmi("refused", "");
+            let (parent, member) = place.rsplit_once('/').unwrap_or_default();
+            object.pointer_mut(parent).context("no such place")?[member] = value;
+            let apply = ["-n", &bench.namespace, "apply", "--validate=ignore", "-f", "-"];
+            refused(bench.kubectl.feed(&apply, &object.to_string()).map(drop), path)
+                .with_context(|| place.to_owned())?;
+            refused(bench.run(&["get", "vmi", "refused"]), "not found")?;
+        }
+        Ok(())
     })
 }
 
@@ -103,6 +136,7 @@ fn field_that_is_not_served_is_refused_by_its_path() -> Result<()> {
 #[test]
 fn pod_that_looks_like_a_launcher_gets_nothing() -> Result<()> {
     Workbench::test("impostor", |bench| {
+        let privileged = bench.privileged_namespace()?;
         // A VMI whose own Pod finds no node, so that its place is free.
         let mut object = vmi("victim", "");
         object["spec"]["nodeSelector"] = json!({ "corten.test/no-such-node": "" });
@@ -155,8 +189,18 @@ fn pod_that_looks_like_a_launcher_gets_nothing() -> Result<()> {
             "apiVersion": "example.com/v1", "kind": "Foo", "name": "unserved", "uid": uid, "controller": true,
         }]);
         bench.create(foreign)?;
+        let mut on_host = copy.clone();
         bench.create(copy)?;
         bench.ready("impostor")?;
+        // Where everything is allowed, also with the node's own network to show for its own.
+        on_host["metadata"]["name"] = json!("impostor-on-host");
+        on_host["metadata"]["namespace"] = json!(privileged);
+        on_host["spec"]["hostNetwork"] = json!(true);
+        bench.kubectl.apply(&on_host.to_string())?;
+        let ready = ["wait", "--for=condition=Ready", READY, "pod/impostor-on-host"];
+        bench.kubectl.run(&[&["-n", &privileged], &ready[..]].concat())?;
+        let column = ["get", "pod", "impostor-on-host", "-o", "jsonpath={.metadata.uid}"];
+        let host_uid = bench.kubectl.run(&[&["-n", &privileged], &column[..]].concat())?;
         let impostor: Value =
             serde_json::from_str(&bench.run(&["get", "pod", "impostor", "-o", "json"])?)?;
         let uid = text(&impostor["metadata"]["uid"]);
@@ -172,9 +216,11 @@ fn pod_that_looks_like_a_launcher_gets_nothing() -> Result<()> {
                 "app.kubernetes.io/name=corten-node-agent",
             ];
             let said = bench.kubectl.run(&agents)?;
-            let nothing =
-                said.lines().any(|line| line.contains("gets nothing") && line.contains(uid));
-            ensure!(nothing, "the agents have not said it of uid {uid}");
+            for uid in [uid, &host_uid] {
+                let nothing =
+                    said.lines().any(|line| line.contains("gets nothing") && line.contains(uid));
+                ensure!(nothing, "the agents have not said it of uid {uid}");
+            }
             Ok(())
         })?;
         // Nor can the one who made it say that it is the VMI's.
@@ -221,16 +267,12 @@ fn pod_that_looks_like_a_launcher_gets_nothing() -> Result<()> {
     })
 }
 
-fn refused<T>(outcome: Result<T>, words: &str) -> Result<()> {
+/// That it was refused, and with these words.
+pub(crate) fn refused<T>(outcome: Result<T>, words: &str) -> Result<()> {
     let error = outcome.err().with_context(|| format!("it was not refused: {words}"))?;
     let said = format!("{error:#}");
     ensure!(said.contains(words), "{said:?} does not say {words:?}");
     Ok(())
-}
-
-fn condition(object: &Value, kind: &str) -> Value {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().find(|it| it["type"] == kind).cloned().unwrap_or_default()
 }
 
 fn events(bench: &Workbench, name: &str) -> Result<String> {

@@ -36,6 +36,33 @@ pub(crate) fn vmi(name: &str, kernel_arguments: &str) -> Value {
     })
 }
 
+/// A VirtualMachine with that VMI as its template; it is restarted whenever its guest ends.
+pub(crate) fn vm(mut vmi: Value) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": vmi["metadata"].take(),
+        "spec": { "runStrategy": "Always", "template": { "spec": vmi["spec"].take() } },
+    })
+}
+
+/// Adds a disk of that volume, whose only member says what it is, to a VMI.
+pub(crate) fn add_disk(vmi: &mut Value, name: &str, mut volume: Value) {
+    volume["name"] = json!(name);
+    for (list, item) in [
+        ("/spec/volumes", volume),
+        ("/spec/domain/devices/disks", json!({ "name": name, "disk": { "bus": "virtio" } })),
+    ] {
+        let (parent, member) = list.rsplit_once('/').unwrap_or_default();
+        let parent = vmi.pointer_mut(parent).map(|it| &mut it[member]);
+        match parent {
+            Some(Value::Array(items)) => items.push(item),
+            Some(empty) => *empty = json!([item]),
+            None => {}
+        }
+    }
+}
+
 /// A VMI in the namespace of a test.
 pub(crate) struct Guest<'a> {
     bench: &'a Workbench,
@@ -72,12 +99,34 @@ impl<'a> Guest<'a> {
         pods.pop().context("no Pod")
     }
 
+    /// The one of its Pods that has not ended.
+    pub(crate) fn running_pod(&self) -> Result<Value> {
+        let mut pods = self.pods()?;
+        pods.retain(|pod| !matches!(text(&pod["status"]["phase"]), "Failed" | "Succeeded"));
+        ensure!(pods.len() == 1, "{} has {} Pods that live", self.name, pods.len());
+        pods.pop().context("no Pod")
+    }
+
     /// Waits until its status has `value` at that place, and returns the object.
     pub(crate) fn reaches(&self, pointer: &str, value: &str) -> Result<Value> {
         eventually(&format!("{} does not come to {value}", self.name), || {
             let object = self.object()?;
             let is = object["status"].pointer(pointer).and_then(Value::as_str);
             ensure!(is == Some(value), "its status is {}", object["status"]);
+            Ok(object)
+        })
+    }
+
+    /// Waits until its guest runs and its Pod is ready, and returns the object.
+    pub(crate) fn is_ready(&self) -> Result<Value> {
+        eventually(&format!("{} does not become ready", self.name), || {
+            let object = self.object()?;
+            ensure!(
+                object["status"]["phase"] == "Running"
+                    && condition(&object, "Ready")["status"] == "True",
+                "its status is {}",
+                object["status"]
+            );
             Ok(object)
         })
     }
@@ -103,6 +152,12 @@ impl<'a> Guest<'a> {
         let arguments = ["-n", &self.bench.namespace, "logs", "-f", text(&pod["metadata"]["name"])];
         FollowedLog::start(&self.bench.kubectl, &arguments)
     }
+}
+
+/// A condition of an object, or null.
+pub(crate) fn condition(object: &Value, kind: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|it| it["type"] == kind).cloned().unwrap_or_default()
 }
 
 /// A text in JSON.

@@ -2,7 +2,9 @@
 
 mod audit;
 mod dashboard;
+mod inside;
 mod outage;
+mod process;
 mod whole_way;
 
 use std::process::{Command, Stdio};

@@ -4,11 +4,13 @@
 
 mod control_plane;
 mod devices;
+mod disks;
 mod evidence;
 mod first_light;
 mod guest;
 mod harness;
 mod lab;
+mod lives;
 mod network;
 mod networks;
 mod pods;

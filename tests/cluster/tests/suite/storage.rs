@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::workbench::{PREFIX, Workbench, nodes, on_node, pod};
 
-fn claim(name: &str, class: &str, mode: &str, access: &str) -> Value {
+/// A claim of one gigabyte.
+pub(crate) fn claim(name: &str, class: &str, mode: &str, access: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -22,7 +23,7 @@ fn claim(name: &str, class: &str, mode: &str, access: &str) -> Value {
 }
 
 /// Makes the claims, each as (name, class, mode, access).
-fn claims(bench: &Workbench, claims: &[(&str, &str, &str, &str)]) -> Result<()> {
+pub(crate) fn claims(bench: &Workbench, claims: &[(&str, &str, &str, &str)]) -> Result<()> {
     offer_again(&bench.kubectl)?;
     claims
         .iter()
@@ -44,7 +45,7 @@ fn offer_again(kubectl: &Kubectl) -> Result<()> {
 }
 
 /// A Pod on `node` that has each claim: directories in /NAME, devices as /dev/NAME.
-fn user(node: &str, claims: &[(&str, &str)]) -> Value {
+pub(crate) fn user(node: &str, claims: &[(&str, &str)]) -> Value {
     let mut pod = on_node(node, pod(node, TOOLS_IMAGE, &["-c", "exec sleep 1000"]));
     let volume =
         |name: &str| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } });

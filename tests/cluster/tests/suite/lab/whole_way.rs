@@ -1,14 +1,12 @@
 //! The example of the README, step by step, from its manifest to a process of its node and back.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use corten_cluster::audit::{AuditLog, Write};
 use corten_resources::names::launcher_pod_name;
 use serde_json::{Value, json};
 
 use super::audit::audit_log;
-use super::cluster;
+use super::process::vmm_process;
 use crate::guest::{Guest, UP, text};
 use crate::workbench::{READY, Workbench, eventually};
 
@@ -26,15 +24,7 @@ fn example_boots_outlives_agent_and_operator_and_switches_itself_off() -> Result
         check_pod(&object, &pod);
         guest.says(UP)?;
         // Ready is the last thing to be written.
-        let object = eventually("it is not Ready", || {
-            let object = guest.object()?;
-            let ready = object["status"]["conditions"].as_array().into_iter().flatten();
-            ensure!(
-                ready.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True"),
-                "{object}"
-            );
-            Ok(object)
-        })?;
+        let object = guest.is_ready()?;
         check_writes(&audit.each_in(&bench.namespace)?);
 
         let process = vmm_process(&pod)?;
@@ -146,38 +136,4 @@ fn restart_operator(bench: &Workbench) -> Result<()> {
     next["spec"]["nodeSelector"] = json!({ "corten.test/no-such-node": "" });
     bench.create(next)?;
     eventually("no operator makes Pods", || Guest::new(bench, "next").pod().map(drop))
-}
-
-/// A process of a node: when it started, and what the kernel says of it.
-#[derive(Debug, PartialEq, Eq)]
-struct Process {
-    pid: String,
-    started: String,
-    status: BTreeMap<String, String>,
-}
-
-impl Process {
-    fn status(&self, field: &str) -> &str {
-        self.status.get(field).map_or("", String::as_str)
-    }
-}
-
-/// The VM process of a launcher Pod, found on its node by its control group.
-fn vmm_process(pod: &Value) -> Result<Process> {
-    let script = r#"for process in /proc/[0-9]*; do
-        read -r name 2>/dev/null <$process/comm || continue
-        [ "$name" = corten-vmm ] && grep -q "pod$1" $process/cgroup || continue
-        echo "${process#/proc/}"; cut -d ' ' -f 22 <$process/stat
-        grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' $process/status
-    done"#;
-    let node = text(&pod["spec"]["nodeName"]).trim_start_matches("node");
-    let uid = text(&pod["metadata"]["uid"]);
-    let said = cluster(&["node-shell", node, "--", "bash", "-c", script, "-", uid])?;
-    let mut lines = said.lines().map(str::to_owned);
-    let (pid, started) = lines.next().zip(lines.next()).context("no VM process in the Pod")?;
-    let status = lines.filter_map(|line| {
-        let (field, value) = line.split_once(':')?;
-        Some((field.to_owned(), value.trim().to_owned()))
-    });
-    Ok(Process { pid, started, status: status.collect() })
 }
