@@ -1,14 +1,14 @@
 //! The launcher's loop.
 //!
-//! It waits on what [`Source`] lists. What each says is handled at once; nothing that is done then can block.
+//! It waits on what `Source` lists. What each says is handled at once; nothing that is done then can block.
 //!
-//! * [`agent`]: the node agent that came last, what it asks, and what it is told
-//! * [`start`]: from the VMI that was handed over to a VM process, also by way of disks that the launcher may not open
-//! * [`vm`]: what the VM process says, and how the guest is
-//! * [`apply`]: changes of the VMI
-//! * [`guest`]: the guest's own agent
-//! * [`signs`]: what is seen of a guest that does not speak, or not power off
-//! * [`ending`]: signals, power button, kill, and how it ended
+//! * `agent`: the node agent that came last, what it asks, and what it is told
+//! * `start`: from the VMI that was handed over to a VM process, also by way of disks that the launcher may not open
+//! * `vm`: what the VM process says, and how the guest is
+//! * `apply`: changes of the VMI
+//! * `guest`: the guest's own agent
+//! * `signs`: what is seen of a guest that does not speak, or not power off
+//! * `ending`: signals, power button, kill, and how it ended
 
 mod agent;
 mod apply;

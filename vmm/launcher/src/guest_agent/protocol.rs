@@ -144,7 +144,7 @@ pub enum Answer {
     OperatingSystem(OperatingSystem),
     /// The host name.
     HostName(String),
-    /// The time zone, as [`super::GuestInformation::timezone`] has it.
+    /// The time zone, as [`corten_link::GuestInformation::timezone`] has it.
     Timezone(String),
     /// Who is logged in.
     Users(Vec<GuestUser>),
