@@ -82,7 +82,7 @@ fn kernel_that_is_not_in_the_image_fails_the_vmi_by_the_name_of_its_field() -> R
             json!("/boot/none");
         bench.create(object)?;
         let ended = Guest::new(bench, "no-kernel").reaches("/phase", "Failed")?;
-        assert_eq!(ended["status"]["reason"], "NotStarted");
+        assert_eq!(ended["status"]["reason"], "KernelMissing");
         let message = text(&condition(&ended, "Ready")["message"]).to_owned();
         assert!(message.contains("kernelPath") && message.contains("/boot/none"), "{message}");
         Ok(())
