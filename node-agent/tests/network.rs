@@ -75,8 +75,8 @@ fn vmi(interfaces: &Value, networks: &Value) -> Result<VirtualMachineInstance> {
 /// One interface of each kind.
 fn both() -> Result<VirtualMachineInstance> {
     vmi(
-        &json!([{"name": "default", "masquerade": {}}, {"name": "Second_1", "bridge": {}}]),
-        &json!([{"name": "default", "pod": {}}, {"name": "Second_1", "multus": {"networkName": "lan"}}]),
+        &json!([{"name": "default", "masquerade": {}}, {"name": "second-1", "bridge": {}}]),
+        &json!([{"name": "default", "pod": {}}, {"name": "second-1", "multus": {"networkName": "lan"}}]),
     )
 }
 
@@ -93,7 +93,7 @@ fn pods_network_and_one_of_multus_are_wired_and_again_when_the_agent_died_with_i
     let made = ["tap0", "k6t-net1", "net1-nic", "tapnet1"];
     for _ in 0..2 {
         let connected = networks::connect(&both()?, &pod.namespace, Some(STATUS))?;
-        let second = corten_link::Role::segment("Second_1");
+        let second = corten_link::Role::segment("second-1");
         let expected = [
             "tap/default/0".to_owned(),
             "dhcp4/default".to_owned(),
@@ -105,13 +105,13 @@ fn pods_network_and_one_of_multus_are_wired_and_again_when_the_agent_died_with_i
         let first = connected.interfaces.get("default").context("no interface default")?;
         let told = first.addressing.as_ref().and_then(|told| told.ipv4.as_ref());
         ensure!(told.is_some_and(|told| told.address == Ipv4Addr::new(10, 0, 2, 2)), "{first:?}");
-        let bridged = connected.interfaces.get("Second_1").context("no interface Second_1")?;
+        let bridged = connected.interfaces.get("second-1").context("no interface second-1")?;
         let told = bridged.addressing.as_ref().and_then(|told| told.ipv4.as_ref());
         ensure!(
             told.is_some_and(|told| told.address == Ipv4Addr::new(192, 0, 3, 2)),
             "{bridged:?}"
         );
-        ensure!(connected.uplinks["default"] == "eth0" && connected.uplinks["Second_1"] == "net1");
+        ensure!(connected.uplinks["default"] == "eth0" && connected.uplinks["second-1"] == "net1");
         ensure!((first.mtu, bridged.pairs) == (1500, 1), "{connected:?}");
         ensure!(pod.has(&made)?, "{:?}", pod.links()?);
         drop(connected);
@@ -124,7 +124,7 @@ fn pods_network_and_one_of_multus_are_wired_and_again_when_the_agent_died_with_i
 fn nothing_is_made_before_all_of_it_can_be() -> Result<()> {
     let pod = Pod::new(&["eth0"])?;
     let error = networks::connect(&both()?, &pod.namespace, Some(STATUS)).unwrap_err();
-    ensure!((error.interface(), error.stage()) == (Some("Second_1"), Stage::PodInterface));
+    ensure!((error.interface(), error.stage()) == (Some("second-1"), Stage::PodInterface));
     ensure!(error.to_string().contains("net1"), "{error}");
     ensure!(!pod.has(&["tap0"])? && !pod.has(&["k6t-net1"])?, "{:?}", pod.links()?);
     Ok(())

@@ -42,7 +42,7 @@ fn answer() -> VmAnswer {
         NetworkCounters { received: 3, received_bytes: 300, ..NetworkCounters::default() };
     let cpu = CpuCounters {
         process_nanoseconds: 2_500_000_000,
-        vcpu_nanoseconds: [(0, 1_500_000_000), (1, 500_000_000), (7, 1)].into(),
+        vcpu_nanoseconds: vec![(0, 1_500_000_000), (1, 500_000_000), (7, 1)],
     };
     let counters = Counters {
         cpu: Some(cpu),
@@ -133,7 +133,8 @@ fn launcher_has_no_series_beyond_what_its_object_has() {
     for number in 0..1000 {
         hostile.counters.disks.insert(format!("d{number}"), DiskCounters::default());
         hostile.counters.networks.insert(format!("n{number}"), NetworkCounters::default());
-        hostile.counters.cpu.as_mut().unwrap().vcpu_nanoseconds.insert(100 + number, 1);
+        hostile.counters.cpu.as_mut().unwrap().vcpu_nanoseconds.push((100 + number, 1));
+        hostile.counters.cpu.as_mut().unwrap().vcpu_nanoseconds.push((1, 500_000_000));
     }
     let honest = told(Vm::of(&vmi()).answered(answer()));
     assert_eq!(told(Vm::of(&vmi()).answered(hostile)), honest);

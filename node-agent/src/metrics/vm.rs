@@ -96,10 +96,12 @@ impl Vm {
         (Duration::from_millis(said.age) <= STALE_AFTER).then_some(said)
     }
 
-    /// Its vCPUs' times in nanoseconds, by number.
+    /// Its vCPUs' times in nanoseconds, by number. A launcher may name one twice.
     pub(super) fn vcpus(&self) -> impl Iterator<Item = (u32, u64)> {
         let times = self.cpu().into_iter().flat_map(|cpu| &cpu.vcpu_nanoseconds);
-        times.map(|(number, time)| (*number, *time)).filter(|(number, _)| *number < self.vcpus)
+        let times: BTreeMap<u32, u64> =
+            times.copied().filter(|(number, _)| *number < self.vcpus).collect();
+        times.into_iter()
     }
 
     /// Its disks by name.

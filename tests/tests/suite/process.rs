@@ -160,7 +160,7 @@ fn control_peer_learns_how_the_vm_is() -> Result<()> {
     ensure!(counters.port_exits > 10 && counters.kicks > 0, "{counters:?}");
     // Its thread has a filter by now, and so has the one that asks.
     let cpu = counters.cpu.context("no CPU times")?;
-    let vcpu = cpu.vcpu_nanoseconds.get(&0).context("no CPU time of the vCPU")?;
+    let (_, vcpu) = cpu.vcpu_nanoseconds.first().context("no CPU time of the vCPU")?;
     ensure!(0 < *vcpu && *vcpu < cpu.process_nanoseconds, "{cpu:?}");
     process.must(Request::Resume)?;
     let (refused, _) = process.ask(Request::Save)?;

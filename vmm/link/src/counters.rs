@@ -52,9 +52,9 @@ pub struct Counters {
 pub struct CpuCounters {
     /// Of all its threads, in nanoseconds, since it started.
     pub process_nanoseconds: u64,
-    /// Of each vCPU's thread, by its number: in the guest, and on the guest's behalf in KVM and the VM process. From 0 again
-    /// after a reset.
-    pub vcpu_nanoseconds: BTreeMap<u32, u64>,
+    /// Of each vCPU's thread, behind its number: in the guest, and on the guest's behalf in KVM and the VM process. From 0 again
+    /// after a reset. Pairs, as in a message no map can have numbers for names.
+    pub vcpu_nanoseconds: Vec<(u32, u64)>,
 }
 
 /// Numbers of one disk, over all of its queues.
@@ -235,6 +235,7 @@ pub struct GuestMemoryUse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Message, Reply};
 
     const FIRST: &str = r#"{
         "port-exits": 1, "memory-exits": 2, "kicks": 3, "console-bytes-dropped": 0, "events-dropped": 0,
@@ -263,8 +264,21 @@ mod tests {
         later["later"] = 1.into();
         later["disks"]["a"]["later"] = 1.into();
         later["cpu"] =
-            serde_json::json!({"process-nanoseconds": 7, "vcpu-nanoseconds": {"0": 5}, "later": 1});
+            serde_json::json!({"process-nanoseconds": 7, "vcpu-nanoseconds": [[0, 5]], "later": 1});
         let counters: Counters = serde_json::from_value(later).unwrap();
-        assert_eq!(counters.cpu.unwrap().vcpu_nanoseconds[&0], 5);
+        assert_eq!(counters.cpu.unwrap().vcpu_nanoseconds, [(0, 5)]);
+    }
+
+    #[test]
+    fn what_is_counted_is_read_from_a_message_as_it_was_written() {
+        let cpu = CpuCounters { process_nanoseconds: 7, vcpu_nanoseconds: vec![(0, 5), (1, 2)] };
+        let counters = Counters {
+            cpu: Some(cpu),
+            disks: [("a".into(), DiskCounters { reads: 1, ..DiskCounters::default() })].into(),
+            ..Counters::default()
+        };
+        let reply = Reply::Counters { counters };
+        let message = Message::Reply { id: 1, reply, roles: Vec::new() };
+        assert_eq!(Message::decode(&message.encode().unwrap(), 0).unwrap(), message);
     }
 }
