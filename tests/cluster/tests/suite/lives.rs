@@ -61,7 +61,7 @@ fn ten(purpose: &str, object: impl Fn(&str) -> Value, words: &str) -> Result<()>
 }
 
 #[test]
-fn ten_vmis_run_and_go_at_once() -> Result<()> {
+fn long_ten_vmis_run_and_go_at_once() -> Result<()> {
     let small = |name: &str| {
         let mut object = vmi(name, "");
         object["spec"]["domain"]["firmware"] = Value::Null;
