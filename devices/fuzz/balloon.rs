@@ -8,7 +8,7 @@ use corten_devices::balloon::{Balloon, BalloonConfig};
 use corten_devices::testing::{
     FakeDriver, FakeRing, give_back, hand_on, settle, shared_guest_ram, take_up, turn, wiring,
 };
-use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
+use corten_devices::virtio::{GuestRam, QueueTask, VirtioPci};
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
 

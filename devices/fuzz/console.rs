@@ -12,7 +12,7 @@ use corten_devices::console::{
 use corten_devices::testing::{
     FakeDriver, FakeRing, copy_ram, give_back, hand_on, settle, take_up, wiring,
 };
-use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
+use corten_devices::virtio::{GuestRam, QueueTask, VirtioPci};
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
 

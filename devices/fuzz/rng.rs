@@ -8,10 +8,10 @@ use corten_devices::rng::Rng;
 use corten_devices::testing::{
     FakeDriver, FakeRing, copy_ram, give_back, hand_on, settle, take_up, wiring,
 };
-use corten_devices::virtio::{GuestRam, QueueTask, Transport, VirtioPci};
+use corten_devices::virtio::{GuestRam, QueueTask, VirtioPci};
 use corten_devices::{RateLimit, RateLimits};
 use libfuzzer_sys::fuzz_target;
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::GuestAddress;
 
 const RING: GuestAddress = GuestAddress(0x1000);
 
