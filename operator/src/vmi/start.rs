@@ -76,10 +76,6 @@ pub(super) fn create(
             // What stands in Synchronized goes away when the Pod is there: until then it may be why there is none.
             let message = format!("Created virtual machine pod {}", pod.name_any());
             plan.notices.push(Notice::normal("SuccessfulCreate", message));
-            if vmi.spec.wants_pod_interface() {
-                let message = "the guest has no network: Pod networks are not served yet";
-                plan.notices.push(Notice::normal("NoNetwork", message));
-            }
             plan.create = Some(Box::new(pod));
         }
         Err(found) => {
